@@ -1,0 +1,57 @@
+# make demo: set up, build, show the main job.   make test: set up, build, check, test.   make build: the program at build/graft.
+SHELL := /bin/bash
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+STAMP := .venv/.setup-done
+
+.PHONY: help setup build demo test test-full check fuzz asan tsan bench format clean
+help:
+	@sed -n '1s/^# //p' Makefile
+
+$(STAMP): scripts/setup.sh scripts/fetch_data.sh requirements.txt
+	@scripts/setup.sh
+setup: $(STAMP)
+
+build/build.ninja: $(STAMP) CMakePresets.json
+	@cmake --preset release
+build: build/build.ninja
+	@ninja -C build --quiet
+
+demo: build
+	@scripts/demo.sh
+
+check: build
+	@.venv/bin/python scripts/check.py
+
+# What fits CI: the checks, every unit test and oracle row, the unit tests again under ASan and UBSan, a short fuzz run.
+test: build
+	@.venv/bin/python scripts/build_times.py --dir build --top 12
+	@.venv/bin/python scripts/check.py
+	@ctest --test-dir build --output-on-failure --no-tests=error -j 2
+	@scripts/fuzz.sh 20
+	@$(MAKE) --no-print-directory asan
+	@.venv/bin/python -m pytest -q tests
+
+# All of it: also TSan and a long fuzz run.
+test-full: test tsan
+	@GRAFT_TEST_FULL=1 .venv/bin/python -m pytest -q tests
+	@scripts/fuzz.sh 600
+
+asan: $(STAMP)
+	@[ -f build-asan/build.ninja ] || cmake --preset asan-ubsan
+	@ninja -C build-asan --quiet
+	@ctest --test-dir build-asan --output-on-failure --no-tests=error -j 2
+
+tsan: $(STAMP)
+	@[ -f build-tsan/build.ninja ] || cmake --preset tsan
+	@ninja -C build-tsan --quiet
+	@ctest --test-dir build-tsan --output-on-failure --no-tests=error -L concurrent
+
+fuzz: $(STAMP)
+	@scripts/fuzz.sh 600
+
+format:
+	@git ls-files -co --exclude-standard '*.cpp' '*.h' | xargs clang-format-19 -i
+
+clean:
+	rm -rf build build-*

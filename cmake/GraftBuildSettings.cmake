@@ -1,0 +1,31 @@
+# Language level, warnings, sanitizers, compiler cache: what every target of ours shares.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# One flag for libraries and programs alike (CMake would choose -fPIC and -fPIE): the precompiled header must serve both.
+add_compile_options(-fPIC)
+option(BUILD_SHARED_LIBS "Build libgraft as a shared library" ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(GRAFT_CCACHE ccache)
+if(GRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Without these ccache refuses anything that uses a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${GRAFT_CCACHE})
+endif()
+
+add_library(graft_options INTERFACE)
+target_compile_options(graft_options INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(graft_options INTERFACE -fpch-preprocess)  # lets ccache see through a precompiled header
+endif()
+if(GRAFT_SANITIZE)
+  target_compile_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE} -fno-omit-frame-pointer
+                                                 -fno-sanitize-recover=all)
+  target_link_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE})
+endif()

@@ -1,0 +1,50 @@
+# Finds what graft stands on. docs/dependencies.md says why each is here. Two prefixes are looked at first: `.venv` (torch) and
+# `.deps` (headers carried to a machine with no package access, see scripts/bundle_deps.sh).
+if(EXISTS ${PROJECT_SOURCE_DIR}/.deps)
+  list(PREPEND CMAKE_PREFIX_PATH ${PROJECT_SOURCE_DIR}/.deps)
+endif()
+
+if(NOT Torch_DIR)
+  set(_python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  if(NOT EXISTS ${_python})
+    find_program(_python_found python3 REQUIRED)
+    set(_python ${_python_found})
+  endif()
+  execute_process(COMMAND ${_python} -c "import torch; print(torch.utils.cmake_prefix_path)"
+                  OUTPUT_VARIABLE _torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _failed)
+  if(_failed)
+    message(FATAL_ERROR "torch was not found by ${_python}. Run `make setup`, or give -DTorch_DIR=.../share/cmake/Torch.")
+  endif()
+  list(PREPEND CMAKE_PREFIX_PATH ${_torch_prefix})
+endif()
+set(_flags_before "${CMAKE_CXX_FLAGS}")
+find_package(Torch REQUIRED QUIET)
+set(CMAKE_CXX_FLAGS "${_flags_before}")  # Torch's flags are for its own targets
+if(Torch_VERSION VERSION_LESS 2.11)
+  message(FATAL_ERROR "graft needs torch 2.11 or newer, found ${Torch_VERSION}")
+endif()
+
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Threads REQUIRED)
+
+set(GRAFT_HAVE_ICU OFF)
+find_package(ICU QUIET COMPONENTS uc)
+if(ICU_FOUND)
+  set(GRAFT_HAVE_ICU ON)
+endif()
+
+set(GRAFT_HAVE_LLVM OFF)
+set(GRAFT_BUILT_LLVM OFF)
+if(GRAFT_WITH_LLVM)
+  find_package(LLVM 19.1 CONFIG QUIET)
+  if(LLVM_FOUND)
+    set(GRAFT_HAVE_LLVM ON)
+    set(GRAFT_BUILT_LLVM ${LLVM_PACKAGE_VERSION})
+  endif()
+endif()
+
+set(GRAFT_HAVE_CUDA OFF)
+if(GRAFT_WITH_CUDA AND TARGET torch_cuda)
+  set(GRAFT_HAVE_CUDA ON)
+endif()

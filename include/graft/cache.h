@@ -1,0 +1,64 @@
+// Key/value caches for step-by-step decoding, in two forms.
+//
+// GrowingCache concatenates: any length, a new shape each step. StaticCache writes into buffers of a fixed capacity: shapes never change,
+// which is what a compiled decode step needs. Both hold [batch, heads, length, head_dim] per layer.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace graft {
+
+class KVCache {
+ public:
+  virtual ~KVCache() = default;
+
+  /// Adds the new tokens' keys and values of one layer; gives what the layer attends to.
+  virtual std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) = 0;
+  /// Called once per model call, after all layers, with the number of tokens that were added.
+  virtual void advance(int64_t tokens) = 0;
+  /// Tokens held before the current call.
+  virtual int64_t seen() const = 0;
+  /// The same as a tensor on `device`, so that positions can be computed without reading it on the host.
+  virtual at::Tensor seen_tensor(const at::Device& device) const = 0;
+  /// Length of what update() will give for `new_tokens` more tokens.
+  virtual int64_t attended_length(int64_t new_tokens) const = 0;
+  /// Forgets everything; a static cache keeps its buffers.
+  virtual void reset() = 0;
+};
+
+class GrowingCache : public KVCache {
+ public:
+  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) override;
+  void advance(int64_t tokens) override { seen_ += tokens; }
+  int64_t seen() const override { return seen_; }
+  at::Tensor seen_tensor(const at::Device& device) const override;
+  int64_t attended_length(int64_t new_tokens) const override { return seen_ + new_tokens; }
+  void reset() override;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
+  int64_t seen_ = 0;
+};
+
+class StaticCache : public KVCache {
+ public:
+  /// Room for `capacity` tokens; going past it is a UsageError before anything is written.
+  explicit StaticCache(int64_t capacity);
+  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) override;
+  void advance(int64_t tokens) override;
+  int64_t seen() const override { return seen_; }
+  at::Tensor seen_tensor(const at::Device& device) const override;
+  int64_t attended_length(int64_t new_tokens) const override;
+  void reset() override;
+  int64_t capacity() const { return capacity_; }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
+  int64_t capacity_, seen_ = 0;
+  mutable at::Tensor position_;  // `seen_` on the layers' device
+};
+
+}  // namespace graft

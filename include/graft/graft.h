@@ -1,0 +1,17 @@
+// Start here: graft's public interface.
+//
+//   model.h        load, run and save models: AutoModelForCausalLM::from_pretrained(dir)
+//   cache.h        key/value caches for decoding
+//   tokenizer.h    text to token ids and back
+//   config.h       config.json
+//   safetensors.h  tensor files
+//   error.h        what is thrown
+//   version.h      which build this is
+#pragma once
+#include "graft/cache.h"
+#include "graft/config.h"
+#include "graft/error.h"
+#include "graft/model.h"
+#include "graft/safetensors.h"
+#include "graft/tokenizer.h"
+#include "graft/version.h"

@@ -1,0 +1,107 @@
+// Pretrained models: load, run, save. Architectures, module paths and parameter names are transformers'.
+//
+//   auto model = graft::AutoModelForCausalLM::from_pretrained("path/to/checkpoint");
+//   auto out = model->forward({.input_ids = ids, .attention_mask = mask, .labels = labels});
+//   out.loss.backward();
+#pragma once
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graft/cache.h"
+#include "graft/config.h"
+
+namespace graft {
+
+/// What a model may be given. An undefined tensor is an input that is not there; one that the architecture has no use for is a UsageError.
+struct ModelInputs {
+  at::Tensor input_ids = {};       ///< [batch, seq], int64
+  at::Tensor attention_mask = {};  ///< [batch, seq] of 0/1; with a cache [batch, seen + seq]
+  at::Tensor position_ids = {};    ///< [batch or 1, seq]
+  at::Tensor token_type_ids = {};  ///< [batch, seq]
+  at::Tensor pixel_values = {};    ///< [batch, channels, height, width]
+  at::Tensor labels = {};
+  std::shared_ptr<KVCache> past_key_values = {};
+};
+
+/// What came out; a model fills what its head has.
+struct ModelOutput {
+  at::Tensor loss = {};
+  at::Tensor logits = {};
+  at::Tensor last_hidden_state = {};
+  at::Tensor pooler_output = {};
+};
+
+class PreTrainedModel : public torch::nn::Module {
+ public:
+  virtual ModelOutput forward(const ModelInputs& inputs) = 0;
+  ModelOutput operator()(const ModelInputs& inputs) { return forward(inputs); }
+
+  const Config& config() const { return config_; }
+  /// transformers' class name, "LlamaForCausalLM".
+  const std::string& architecture() const { return architecture_; }
+  at::ScalarType dtype() const;
+  at::Device device() const;
+
+  /// Writes config.json and model.safetensors (or shards), each whole or not at all. A tensor that two names share is stored once.
+  void save_pretrained(const std::filesystem::path& dir, int64_t max_shard_bytes = 50'000'000'000) const;
+
+  /// Trades time for memory in training: each block's activations are recomputed in the backward pass.
+  void gradient_checkpointing_enable() { set_checkpointing(true); }
+  void gradient_checkpointing_disable() { set_checkpointing(false); }
+
+  /// Every parameter once, by its first name: tied ones are not repeated.
+  std::vector<std::pair<std::string, at::Tensor>> unique_parameters() const;
+
+ protected:
+  explicit PreTrainedModel(const Config& config) : config_(config) {}
+  virtual void set_checkpointing(bool on) = 0;
+
+ private:
+  friend struct ModelFactory;
+  Config config_;
+  std::string architecture_;
+};
+
+/// How from_pretrained goes about it.
+struct LoadOptions {
+  std::optional<at::ScalarType> dtype = {};  ///< default: what config.json says, else the checkpoint's own
+  at::Device device = at::kCPU;
+  /// Weights that the checkpoint lacks are made fresh instead of being an error: a new head on a pretrained body.
+  bool initialise_missing = false;
+  std::function<void(int64_t done, int64_t total)> progress = {};  ///< bytes
+};
+
+/// Picks the class that config.json's `architectures` names.
+struct AutoModelForAny {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  /// Fresh weights, as transformers initialises them, by torch's default generator.
+  static std::shared_ptr<PreTrainedModel> from_config(const Config& config, const LoadOptions& = {});
+};
+
+/// Pick the class for a task by config.json's `model_type`, whatever head the checkpoint has: weights of another head are left out.
+struct AutoModel {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+};
+struct AutoModelForCausalLM {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+};
+struct AutoModelForMaskedLM {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+};
+struct AutoModelForSequenceClassification {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+};
+struct AutoModelForImageClassification {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+};
+
+/// Names of all architectures that can be loaded.
+std::vector<std::string> known_architectures();
+
+}  // namespace graft

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Documentation that stays true: links, no paths of one machine, a changelog, documented variables, commands that can be run.
+
+--list-commands prints, as JSON, the ```sh blocks of README.md under a line <!-- run -->; a test executes them.
+"""
+import json
+import re
+import sys
+from urllib.parse import unquote
+
+from checklib import Report, parser, read, repo_files
+
+# What belongs to one machine or one network, and must not be in the repository. (Written so that this file does not match itself.)
+PRIVATE = (
+    (r"(?<![\w./~-])/(?:work|root|home/\w+|opt/wheels)(?=[/\s\"'`:;,)]|$)", "a path of one machine; make it relative"),
+    (r"(?<![\w./~-])/tmp/\w", "a fixed temporary path; use mktemp, tmp_path or TempDir"),
+    (r"\b[\w.+-]+@(?!example\.|v\d)(?:[\w-]+\.)+[a-z]{2,}\b(?!:)", "an e-mail address; leave it out"),
+    (r"\b(?:[\w-]+\.)*(?:artifactory|jfrog|nexus|devpi|verdaccio)\b[\w-]*\.[\w.]+", "the host of a package registry; leave it out"),
+    (r"\b(?:(?:ghcr|quay|gcr|docker)\.io|[\w.-]+\.(?:pkg\.dev|azurecr\.io|amazonaws\.com))/", "a container registry; leave it out"),
+    (r"--(?:extra-)?index-url[ =]\S*//(?!download\.pytorch\.org/|pypi\.org/)", "a package index of one network; leave it out"),
+)
+NOT_SEARCHED = (".png", ".jpg", ".gif", ".ico", ".safetensors", ".bin", ".gguf", ".pt", ".zip", ".gz", ".pdf")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\s*\[[^\]]+\]:\s+(\S+)")
+ENV_TABLE = re.compile(r"src/support/env\w*\.(?:h|cpp|def)$")
+RUN_MARK = "<!-- run -->"
+
+
+def prose(text):
+    """(line number, line) outside fenced code blocks, inline code blanked."""
+    fence = None
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if mark and (fence is None or mark[1].startswith(fence)):
+            fence = mark[1] if fence is None else None
+        elif fence is None:
+            yield number, re.sub(r"`[^`]*`", "", line)
+
+
+def check_links(root, name, report):
+    for number, line in prose(read(root / name)):
+        for match in LINK.finditer(line):
+            target = unquote((match[1] or match[2]).split("#")[0])
+            if not target or re.match(r"[a-z][a-z0-9+.-]*:", target):
+                continue  # an anchor in this file, or a URL
+            found = (root / name).parent / target
+            if target.startswith("/") or not found.resolve().is_relative_to(root.resolve()):
+                report.error(name, number, f"the link {target} leaves the repository; make it relative, or a full URL")
+            elif not found.exists():
+                report.error(name, number, f"the link {target} leads nowhere; correct it")
+
+
+def check_private(root, name, report):
+    if name.endswith(NOT_SEARCHED):
+        return
+    data = (root / name).read_bytes()
+    if b"\0" in data[:4096]:
+        return
+    for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), 1):
+        for pattern, what in PRIVATE:
+            if match := re.search(pattern, line):
+                report.error(name, number, f"{match[0]!r} is {what}")
+
+
+def check_changelog(root, report):
+    path = root / "CHANGELOG.md"
+    if not path.exists():
+        report.error("CHANGELOG.md", 1, "there is no changelog; add one with a section ## Unreleased")
+    elif not re.search(r"^#+\s*\[?Unreleased\b", read(path), re.MULTILINE | re.IGNORECASE):
+        report.error("CHANGELOG.md", 1, "there is no section ## Unreleased; add it on top")
+
+
+def check_variables(root, names, report):
+    """Every environment variable of the table in src/support stands in README.md or under docs/."""
+    docs = "\n".join(read(root / name) for name in names if name.endswith(".md"))
+    for name in names:
+        if not ENV_TABLE.match(name):
+            continue
+        for number, line in enumerate(read(root / name).splitlines(), 1):
+            for variable in re.findall(r'"(GRAFT_[A-Z0-9_]+)"', line):
+                if not re.search(rf"\b{variable}\b", docs):
+                    report.error(name, number, f"{variable} is in no .md file; document it")
+
+
+def commands(root):
+    """The marked blocks of README.md: [{file, line of the first command, command}]."""
+    path = root / "README.md"
+    lines = read(path).splitlines() if path.exists() else []
+    found = []
+    for index, line in enumerate(lines[:-1]):
+        if line.strip() == RUN_MARK and re.match(r"```(sh|bash)\s*$", lines[index + 1]):
+            body = []
+            for following in lines[index + 2 :]:
+                if following.startswith("```"):
+                    break
+                body.append(following)
+            found.append({"file": "README.md", "line": index + 3, "command": "\n".join(body)})
+    return found
+
+
+def check_marks(root, report):
+    """A mark that stands over no sh block would silently run nothing."""
+    path = root / "README.md"
+    marks = [n for n, line in enumerate(read(path).splitlines(), 1) if line.strip() == RUN_MARK] if path.exists() else []
+    for number in sorted(set(marks) - {block["line"] - 2 for block in commands(root)}):
+        report.error("README.md", number, f"{RUN_MARK} is not directly above a ```sh block; move it there")
+
+
+def main():
+    options = parser(__doc__)
+    options.add_argument("--list-commands", action="store_true", help="print the README's runnable blocks as JSON")
+    args = options.parse_args()
+    if args.list_commands:
+        print(json.dumps(commands(args.root), indent=2))
+        return 0
+    report = Report()
+    names = repo_files(args.root)
+    for name in names:
+        check_private(args.root, name, report)
+        if name.endswith(".md"):
+            check_links(args.root, name, report)
+    check_changelog(args.root, report)
+    check_variables(args.root, names, report)
+    check_marks(args.root, report)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

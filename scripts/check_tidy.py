@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""clang-tidy over src/ and tools/, fast enough to run on every change. The checks are in .clang-tidy.
+
+A file that includes torch costs clang-tidy 19 about 100 s. Three things bring that to 3 s:
+  * a precompiled torch_pch.h, made once by clang with the flags of the compile commands (build/tidy/*.pch): no torch is parsed;
+  * tidy_scope.cpp, a plugin that shows the checks our own declarations only (needs libclang-19-dev; slow without);
+  * a stamp for every file that passed (build/tidy/stamps): it is skipped until its text, a header of ours that it reaches, its flags,
+    .clang-tidy, this tool or torch changes.
+"""
+import hashlib
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from check_includes import TORCH_FREE, TORCH_HEADER
+from checklib import CPP_SUFFIXES, include_graph, parser, read, repo_files
+
+CLANG, CLANG_TIDY, LLVM_CONFIG = "clang++-19", "clang-tidy-19", "llvm-config-19"
+FOLDERS = ("src/", "tools/")
+PCH_HEADER = "src/support/torch_pch.h"
+PLUGIN_SOURCE = Path(__file__).resolve().parent / "tidy_scope.cpp"
+# The flags that matter to a reader of the code; all others (-O3, -fPIC, -o, gcc's -fpch-preprocess ...) are left out, so that one
+# precompiled header serves the library and the tools.
+KEPT = re.compile(r"-[DUIW]|-std=|-m|-isystem|-iquote|-pthread|-fopenmp")
+DROPPED = re.compile(r"-Winvalid-pch|-Werror|-Wl,|-mno-outline-atomics")
+TAKES_VALUE = ("-D", "-U", "-I", "-isystem", "-iquote")
+OURS = re.compile(r"-D(GRAFT_|\w+_EXPORTS)")  # macros torch does not look at, so they need no precompiled header of their own
+
+
+def digest(*parts):
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def clean_flags(entry):
+    """(the flags clang needs, whether CMake forces a precompiled header in) of an entry of compile_commands.json."""
+    words = entry.get("arguments") or shlex.split(entry["command"])
+    flags, forced, index = [], False, 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if word == "-include":
+            forced = forced or "cmake_pch" in words[index]
+            index += 1
+        elif KEPT.match(word) and not DROPPED.match(word):
+            flags.append(word)
+            if word in TAKES_VALUE:
+                flags.append(words[index])
+                index += 1
+    return flags, forced
+
+
+def torch_version(flags):
+    """What changes when another torch is put in place: its version header, found on the include path, and that file's time."""
+    for folder in flags:
+        header = Path(folder.removeprefix("-I")) / "torch/version.h"
+        if header.is_file():
+            return read(header) + str(header.stat().st_mtime_ns)
+    return ""
+
+
+class File:
+    """One source to check: its flags, its precompiled header (if any) and the key that names this state of it."""
+
+    def __init__(self, root, entry, graph, tools):
+        self.name = Path(entry["file"]).relative_to(root).as_posix()
+        self.flags, forced = clean_flags(entry)
+        reached, todo = set(), [self.name]
+        while todo:
+            name = todo.pop()
+            if name not in reached:
+                reached.add(name)
+                todo += [target for _, _, target in graph.get(name, ()) if target]
+        torch = forced or any(TORCH_HEADER.match(path) for name in reached for _, path, _ in graph.get(name, ()))
+        torch_free = any(self.name.startswith(folder + "/") for folder in TORCH_FREE)
+        self.pch_flags = None
+        if torch and not torch_free and (root / PCH_HEADER).exists():
+            self.pch_flags = [flag for flag in self.flags if not OURS.match(flag) and not flag.startswith("-W")]
+            reached.add(PCH_HEADER)
+        texts = [f"{name}\n{read(root / name)}" for name in sorted(reached) if (root / name).is_file()]
+        self.key = digest(tools, *self.flags, torch_version(self.flags), *texts)
+
+    def pch(self, root, folder, tools):
+        # The include path is no part of the name: it differs between targets, and clang does not ask for it to be the same.
+        essence = [flag for flag in self.pch_flags if re.match(r"-[DUm]|-std|-pthread|-fopenmp", flag)]
+        return folder / f"{digest(tools, *essence, read(root / PCH_HEADER), torch_version(self.pch_flags))}.pch"
+
+
+def build_pch(root, target, flags):
+    """Templates that torch's headers need are instantiated here once (-fpch-instantiate-templates), not in every file again."""
+    made = target.with_suffix(f".{os.getpid()}.tmp")
+    command = [CLANG, *flags, "-Xclang", "-fpch-instantiate-templates", "-x", "c++-header", str(root / PCH_HEADER), "-o", str(made)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"{PCH_HEADER}:1: {CLANG} cannot precompile it:\n{result.stderr[-2000:]}")
+    made.rename(target)
+
+
+def build_plugin(folder, headers):
+    """The plugin's path, or None where clang's own headers are not installed."""
+    base = headers or Path(subprocess.run([LLVM_CONFIG, "--includedir"], capture_output=True, text=True).stdout.strip() or ".")
+    if not (base / "clang-tidy/ClangTidyCheck.h").exists():
+        return None
+    target = folder / f"scope-{digest(read(PLUGIN_SOURCE), str(base))}.so"
+    if not target.exists():
+        flags = subprocess.run([LLVM_CONFIG, "--cppflags"], capture_output=True, text=True).stdout.split()
+        made = target.with_suffix(f".{os.getpid()}.tmp")
+        command = [CLANG, "-std=c++17", "-fno-rtti", "-fPIC", "-shared", f"-I{base}", *flags, str(PLUGIN_SOURCE), "-o", str(made)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode:
+            sys.exit(f"scripts/{PLUGIN_SOURCE.name}:1: {CLANG} cannot build it:\n{result.stderr[-2000:]}")
+        made.rename(target)
+    return target
+
+
+def findings(root, output):
+    """clang-tidy's diagnostics with relative paths, without the code excerpts."""
+    lines = re.findall(r"^(.+?:\d+:\d+: (?:error|warning|note): .*)$", output, re.MULTILINE)
+    lines = [line.replace(f"{root}/", "").replace(",-warnings-as-errors]", "]") for line in lines]
+    return [line for line in lines if ": note: " not in line or line.startswith(("include/", *FOLDERS))]  # no notes on torch's headers
+
+
+def select(root, build, wanted):
+    """The entries of src/ and tools/, one per file, and the sources of ours that the build leaves out."""
+    entries = {}
+    for entry in json.loads(read(build / "compile_commands.json")):
+        path = Path(os.path.normpath(Path(entry["directory"]) / entry["file"]))
+        if path.is_relative_to(root) and path.is_file() and path.relative_to(root).as_posix().startswith(FOLDERS):
+            entries.setdefault(path.relative_to(root).as_posix(), {**entry, "file": str(path)})
+    if wanted:
+        names = {os.path.relpath(Path(name).resolve(), root) for name in wanted}
+        return {name: entry for name, entry in entries.items() if name in names}, sorted(names - set(entries))
+    sources = [n for n in repo_files(root) if n.startswith(FOLDERS) and n.endswith((".cpp", ".cc"))]
+    return entries, sorted(set(sources) - set(entries))
+
+
+def main():
+    options = parser(__doc__)
+    options.add_argument("files", nargs="*", help="only these (all of src/ and tools/ without)")
+    options.add_argument("--build", type=Path, help="the build folder with compile_commands.json (ROOT/build)")
+    options.add_argument("--jobs", type=int, default=os.cpu_count())
+    options.add_argument("--clang-headers", type=Path, help="where clang-tidy/ClangTidyCheck.h is, if not with llvm-config-19")
+    options.add_argument("--no-cache", action="store_true", help="check files that passed before, too")
+    options.add_argument("--no-pch", action="store_true", help="parse torch in every file (to measure)")
+    options.add_argument("--no-scope", action="store_true", help="do not load the plugin (to measure)")
+    options.add_argument("--times", action="store_true", help="print the seconds of each file")
+    args = options.parse_args()
+    root = args.root.resolve()
+    build = (args.build or root / "build").resolve()
+    for tool in (CLANG, CLANG_TIDY):
+        if not shutil.which(tool):
+            sys.exit(f"scripts/check_tidy.py:1: {tool} is not installed; run scripts/setup.sh")
+    if not (build / "compile_commands.json").exists():
+        sys.exit(f"{build.name}/compile_commands.json:1: not there; configure first: cmake --preset release")
+    work = build / "tidy"
+    (work / "stamps").mkdir(parents=True, exist_ok=True)
+
+    entries, left_out = select(root, build, args.files)
+    for name in left_out:
+        print(f"{name}:1: note: not part of this build, so not checked")
+    version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, text=True).stdout
+    config = root / ".clang-tidy"
+    tools = digest(version, read(config), read(Path(__file__)), read(PLUGIN_SOURCE))
+    graph = include_graph(root, [n for n in repo_files(root) if n.endswith(CPP_SUFFIXES)])
+    files = [File(root, entry, graph, tools) for _, entry in sorted(entries.items())]
+
+    def stamp(file):
+        return work / "stamps" / (file.name.replace("/", "+") + ".passed")
+
+    todo = [f for f in files if args.no_cache or not stamp(f).exists() or read(stamp(f)) != f.key]
+    plugin = build_plugin(work, args.clang_headers) if todo and not args.no_scope else None
+    if todo and not plugin and not args.no_scope:
+        print("scripts/check_tidy.py:1: note: without libclang-19-dev a file with torch takes 80 s instead of 3; install it")
+
+    # Precompiled headers that nothing uses any more are large: away with them.
+    pchs = {} if args.no_pch else {f.pch(root, work, version): f.pch_flags for f in files if f.pch_flags is not None}
+    if not args.files and not args.no_pch:
+        for old in set(work.glob("*.pch")) - set(pchs):
+            old.unlink()
+    needed = {f.name: f.pch(root, work, version) for f in todo if f.pch_flags is not None and not args.no_pch}
+    for path in sorted(set(needed.values())):
+        if not path.exists():
+            started = time.monotonic()
+            build_pch(root, path, pchs[path])
+            print(f"{PCH_HEADER}:1: note: precompiled in {time.monotonic() - started:.0f} s")
+
+    commands = []
+    for f in todo:
+        pch = ["-include-pch", str(needed[f.name])] if f.name in needed else []
+        forced = ["-include", str(root / PCH_HEADER)] if args.no_pch and f.pch_flags is not None else []
+        arguments = [CLANG, *f.flags, "-Wno-unknown-warning-option", *pch, *forced, "-c", str(root / f.name)]
+        commands.append({"directory": str(build), "file": str(root / f.name), "arguments": arguments})
+    (work / "compile_commands.json").write_text(json.dumps(commands, indent=1))
+
+    def check(file):
+        started = time.monotonic()
+        command = [CLANG_TIDY, "-p", str(work), "--quiet", f"--config-file={config}"]
+        command += [f"--header-filter=^{re.escape(str(root))}/(src|include|tools)/"]
+        if plugin:
+            command += [f"--load={plugin}", "--checks=graft-own-code"]
+        result = subprocess.run([*command, str(root / file.name)], capture_output=True, text=True)
+        found = findings(root, result.stdout + result.stderr)
+        if result.returncode == 0:
+            stamp(file).write_text(file.key)
+        elif not found:
+            found = [f"{file.name}:1: {CLANG_TIDY} failed: {result.stderr.strip()[-500:]}"]
+        else:
+            stamp(file).unlink(missing_ok=True)
+        return result.returncode, found, time.monotonic() - started
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(check, todo))
+    printed = set()
+    for file, (_, found, seconds) in zip(todo, results):
+        if args.times:
+            print(f"{seconds:6.1f} s  {file.name}")
+        for line in found:
+            if line not in printed:  # a header's finding comes with every file that includes it
+                printed.add(line)
+                print(line)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    timing = f" ({spent.ru_utime + spent.ru_stime:.0f} s of processor time in all)" if args.times else ""
+    print(f"{len(todo)} files checked, {len(files) - len(todo)} unchanged since they passed{timing}")
+    return 1 if any(code for code, _, _ in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

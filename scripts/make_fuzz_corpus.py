@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: make_fuzz_corpus.py FOLDER. Needs nothing but Python.
+
+A seed of the safetensors target is read both as a file and as (4 bytes: size of the data)(JSON text), so each header is written in
+both forms.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+DTYPE_BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64,
+    "I64": 64, "U64": 64,
+}  # fmt: skip
+
+
+def entry(dtype, shape, begin):
+    count = 1
+    for dim in shape:
+        count *= dim
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + count * DTYPE_BITS[dtype] // 8]}
+
+
+def safetensors_seeds():
+    """name -> (JSON text, number of data bytes)"""
+    one = entry("F32", [1], 0)
+    seeds = {
+        "empty": ({}, 0),
+        "one": ({"a": one}, 4),
+        "scalar": ({"a": entry("F64", [], 0)}, 8),
+        "metadata": ({"__metadata__": {"format": "pt", "é\n": "\u0000"}, "a": one}, 4),
+        "metadata_null": ({"__metadata__": None, "a": one}, 4),
+        "unordered": ({"b": entry("I64", [2], 4), "a": one}, 20),
+        "zero_sizes": ({"z": entry("U8", [0, 7], 4), "a": one, "y": entry("BF16", [3, 0], 0)}, 4),
+        "many_dims": ({"a": entry("U8", [1] * 64, 0)}, 1),
+        "overlap": ({"a": one, "b": one}, 4),
+        "hole": ({"a": one, "b": entry("F32", [1], 8)}, 12),
+        "trailing": ({"a": one}, 9),
+        "beyond": ({"a": one}, 3),
+        "overflow": ({"a": {"dtype": "U8", "shape": [2**32, 2**32, 2**32], "data_offsets": [0, 4]}}, 4),
+        "zero_then_huge": ({"a": {"dtype": "U8", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}}, 0),
+        "negative": ({"a": {"dtype": "U8", "shape": [-4], "data_offsets": [0, 4]}}, 4),
+        "float": ({"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}, 4),
+        "unknown_dtype": ({"a": {"dtype": "C128", "shape": [1], "data_offsets": [0, 16]}}, 16),
+        "unknown_field": ({"a": {**one, "x": [[]]}}, 4),
+        "missing_field": ({"a": {"dtype": "U8", "shape": [4]}}, 4),
+    }
+    offset, every = 0, {}
+    for dtype in DTYPE_BITS:
+        every[dtype] = entry(dtype, [2, 4], offset)
+        offset = every[dtype]["data_offsets"][1]
+    seeds["every_dtype"] = (every, offset)
+    texts = {name: (json.dumps(header, ensure_ascii=False), size) for name, (header, size) in seeds.items()}
+    text = json.dumps(one)
+    texts["twice"] = ('{"a":%s,"\\u0061":%s}' % (text, text), 4)
+    texts["padded"] = ('{"a":%s} \n\t  ' % text, 4)
+    texts["deep"] = ('{"a":' + "[" * 20 + "]" * 20 + "}", 0)
+    return texts
+
+
+JSON_SEEDS = {
+    "config": '{"model_type": "llama", "hidden_size": 4096, "rms_norm_eps": 1e-05, "rope_scaling": null, "tie": false, "l": [1, -2]}',
+    "index": '{"metadata": {"total_size": 12}, "weight_map": {"a": "m-00001-of-00002.safetensors", "b": "m-00002-of-00002.safetensors"}}',
+    "escapes": '["\\u00e9\\ud83d\\ude00\\n\\t\\\\\\/\\"", "é😀"]',
+    "numbers": "[0, -0, 1.5e300, 18446744073709551615, 18446744073709551616, -9223372036854775808, 1e999]",
+    "deep": "[" * 20 + "]" * 20,
+    "twice": '{"a": 1, "\\u0061": 2}',
+    "trailing": "{} {}",
+    "nan": "[NaN, Infinity]",
+    "bom": "\ufeff{}",
+    "nul": "{}\0",
+    "comment": "{} // x",
+}
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: make_fuzz_corpus.py FOLDER")
+    root = pathlib.Path(sys.argv[1])
+    for folder in ("safetensors_header", "json"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for name, (text, size) in safetensors_seeds().items():
+        header = text.encode()
+        (root / "safetensors_header" / f"{name}.file").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
+        (root / "safetensors_header" / f"{name}.framed").write_bytes(struct.pack("<I", size) + header)
+    for name, text in JSON_SEEDS.items():
+        (root / "json" / name).write_bytes(text.encode())
+
+
+if __name__ == "__main__":
+    main()

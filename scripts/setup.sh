@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Sets up what the build and the tests need: Debian packages and a private .venv with exact pins. Idempotent; `make` calls it when
+# this file or requirements.txt changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  build-essential cmake ninja-build ccache python3-venv unzip
+  nlohmann-json3-dev libcli11-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-dev libicu-dev
+  llvm-19-dev clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+# A cmake or a Python that did not come from a package is as good.
+command -v cmake >/dev/null && missing=("${missing[@]/cmake/}")
+python3 -c 'import ensurepip, venv' 2>/dev/null && missing=("${missing[@]/python3-venv/}")
+read -ra missing <<<"${missing[*]}"
+
+if ((${#missing[@]})); then
+  if ((EUID == 0)); then
+    as_root=()
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=(sudo)
+  else
+    echo "setup: these packages are missing and neither root nor sudo is at hand; install them, then run make again:" >&2
+    echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  echo "setup: installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+python3 - <<'PY'
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("setup: Python 3.11 or newer is needed, this is " + sys.version.split()[0])
+PY
+
+[ -x .venv/bin/python ] || python3 -m venv .venv
+# torch first and alone: the other packages accept what is there, and none of them pulls in another build of it.
+.venv/bin/pip install -q "$(grep '^torch==' requirements.txt)"
+.venv/bin/pip install -q -r requirements.txt
+scripts/fetch_data.sh
+touch .venv/.setup-done

@@ -1,0 +1,156 @@
+#include "graft/config.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "graft/error.h"
+#include "io/format/json.h"
+
+namespace graft {
+using nlohmann::json;
+
+struct Config::State {
+  json values;
+  std::string label;
+  // The set of keys read so far. Reading is logically const; a Config is built and read by one thread.
+  mutable std::set<std::string, std::less<>> read;
+
+  const json* find(std::string_view key) const {
+    read.emplace(key);
+    auto it = values.find(key);
+    return it == values.end() || it->is_null() ? nullptr : &*it;
+  }
+
+  [[noreturn]] void missing(std::string_view key) const {
+    throw ConfigError("[config] " + label + " has no \"" + std::string(key) + "\", which this model needs");
+  }
+
+  [[noreturn]] void wrong(std::string_view key, std::string_view wanted, const json& got) const {
+    throw ConfigError("[config] " + label + ": \"" + std::string(key) + "\" must be " + std::string(wanted) +
+                      ", got " + got.dump());
+  }
+
+  template <class T, class Check>
+  T get(std::string_view key, const std::optional<T>& fallback, std::string_view wanted, Check check) const {
+    const json* found = find(key);
+    if (!found) {
+      if (!fallback) missing(key);
+      return *fallback;
+    }
+    if (!check(*found)) wrong(key, wanted, *found);
+    return found->template get<T>();
+  }
+};
+
+Config Config::from_json(std::string_view text, std::string_view label) {
+  auto state = std::make_shared<State>();
+  state->label = label;
+  state->values = io::parse_json(text, label);
+  if (!state->values.is_object()) throw FormatError("[config] " + state->label + " is not a JSON object");
+  return Config(std::move(state));
+}
+
+Config Config::from_pretrained(const std::filesystem::path& dir) {
+  const auto path = dir / "config.json";
+  if (!std::filesystem::exists(path))
+    throw IoError("[config] " + dir.string() +
+                  " has no config.json; give a folder as transformers' save_pretrained writes it");
+  auto state = std::make_shared<State>();
+  state->label = path.string();
+  state->values = io::read_json_file(path);
+  if (!state->values.is_object()) throw FormatError("[config] " + state->label + " is not a JSON object");
+  return Config(std::move(state));
+}
+
+bool Config::has(std::string_view key) const { return state_->find(key) != nullptr; }
+
+int64_t Config::integer(std::string_view key, std::optional<int64_t> fallback) const {
+  return state_->get<int64_t>(key, fallback, "an integer", [](const json& v) { return v.is_number_integer(); });
+}
+
+double Config::number(std::string_view key, std::optional<double> fallback) const {
+  return state_->get<double>(key, fallback, "a number", [](const json& v) { return v.is_number(); });
+}
+
+bool Config::boolean(std::string_view key, std::optional<bool> fallback) const {
+  return state_->get<bool>(key, fallback, "true or false", [](const json& v) { return v.is_boolean(); });
+}
+
+std::string Config::string(std::string_view key, std::optional<std::string> fallback) const {
+  return state_->get<std::string>(key, fallback, "a string", [](const json& v) { return v.is_string(); });
+}
+
+std::vector<int64_t> Config::integers(std::string_view key, std::optional<std::vector<int64_t>> fallback) const {
+  return state_->get<std::vector<int64_t>>(key, fallback, "a list of integers", [](const json& v) {
+    return v.is_array() &&
+           std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_number_integer(); });
+  });
+}
+
+std::vector<std::string> Config::strings(std::string_view key,
+                                         std::optional<std::vector<std::string>> fallback) const {
+  return state_->get<std::vector<std::string>>(key, fallback, "a list of strings", [](const json& v) {
+    return v.is_array() && std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_string(); });
+  });
+}
+
+std::optional<int64_t> Config::optional_integer(std::string_view key) const {
+  if (!has(key)) return {};
+  return integer(key);
+}
+
+Config Config::object(std::string_view key) const {
+  auto state = std::make_shared<State>();
+  state->label = state_->label + ", \"" + std::string(key) + "\"";
+  const json* found = state_->find(key);
+  state->values = found ? *found : json::object();
+  if (!state->values.is_object()) state_->wrong(key, "an object", *found);
+  return Config(std::move(state));
+}
+
+int64_t Config::size(std::string_view key, std::optional<int64_t> fallback, int64_t least) const {
+  const int64_t value = integer(key, fallback);
+  // A size beyond 2^31 is a broken file, and products of two of them must not overflow.
+  if (value < least || value > INT32_MAX)
+    throw ConfigError("[config] " + state_->label + ": \"" + std::string(key) + "\" must be between " +
+                      std::to_string(least) + " and 2147483647, got " + std::to_string(value));
+  return value;
+}
+
+int64_t Config::num_labels() const {
+  if (const json* labels = state_->find("id2label")) {
+    state_->find("label2id");
+    state_->find("num_labels");
+    if (!labels->is_object() || labels->empty()) state_->wrong("id2label", "a non-empty object", *labels);
+    return static_cast<int64_t>(labels->size());
+  }
+  return size("num_labels", 2);
+}
+
+void Config::set(std::string_view key, std::string_view value) { state_->values[std::string(key)] = std::string(value); }
+void Config::set(std::string_view key, int64_t value) { state_->values[std::string(key)] = value; }
+void Config::set(std::string_view key, bool value) { state_->values[std::string(key)] = value; }
+void Config::set(std::string_view key, const std::vector<std::string>& value) {
+  state_->values[std::string(key)] = value;
+}
+
+std::vector<std::string> Config::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : state_->values.items()) names.push_back(key);
+  return names;
+}
+
+std::vector<std::string> Config::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : state_->values.items())
+    if (!value.is_null() && !state_->read.contains(key)) names.push_back(key);
+  return names;
+}
+
+void Config::acknowledge(const std::vector<std::string_view>& keys) const {
+  for (auto key : keys) state_->read.emplace(key);
+}
+
+std::string Config::dump() const { return state_->values.dump(2) + "\n"; }
+
+}  // namespace graft

@@ -1,0 +1,47 @@
+// A file that appears complete or not at all. The data go to a temporary file in the same folder, are forced
+// to disk, and take the final name by rename; whoever has the old file open or mapped keeps it.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "io/format/file_descriptor.h"
+
+namespace graft::io {
+
+class AtomicFile {
+ public:
+  /// Throws IoError when the folder does not exist or cannot be written, or `path` is a folder.
+  explicit AtomicFile(const std::filesystem::path& path);
+  /// Removes the temporary file unless commit() succeeded; the old file, if any, is untouched.
+  ~AtomicFile();
+  AtomicFile(AtomicFile&&) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  /// Forces the data to disk and closes the file, so that commit() has only a rename to do. Called by
+  /// commit() if need be; a caller with several files to publish calls it on all of them first.
+  void finish();
+  /// Gives the file its name, replacing what is there.
+  void commit();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void discard();
+  [[noreturn]] void fail(const char* action);
+
+  std::filesystem::path path_;
+  FileDescriptor folder_;  // held, so that a later change of the working directory cannot move the file
+  FileDescriptor file_;
+  std::string temporary_;  // its name inside the folder; empty once there is nothing to remove
+};
+
+/// Writes a small file in one go.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace graft::io

@@ -1,0 +1,185 @@
+#include "models/bert_layers.h"
+
+#include <algorithm>
+
+#include "graft/error.h"
+#include "models/heads.h"
+#include "nn/attention.h"
+#include "nn/checkpointing.h"
+#include "nn/dropout.h"
+
+namespace graft {
+namespace {
+
+/// The embedding row that stays zero. Unlike elsewhere null and absent differ here: null is "none", absent is
+/// BERT's default of 0.
+int64_t padding_row(const Config& config, int64_t vocab) {
+  const auto keys = config.keys();
+  const bool given = std::find(keys.begin(), keys.end(), "pad_token_id") != keys.end();
+  const auto pad = given ? config.optional_integer("pad_token_id") : 0;
+  if (!pad) return -1;
+  if (*pad < -vocab || *pad >= vocab)
+    throw ConfigError("[bert] \"pad_token_id\" (" + std::to_string(*pad) + ") is outside the vocabulary of " +
+                      std::to_string(vocab));
+  return *pad < 0 ? *pad + vocab : *pad;
+}
+
+class BertSelfAttention : public torch::nn::Module {
+ public:
+  BertSelfAttention(const nn::Build& b, const BertSizes& s, int64_t layer)
+      : head_dim_(s.hidden / s.heads), layer_(layer), dropout_(s.attention_dropout), causal_(s.decoder) {
+    query = b.child<nn::Linear>(*this, "query", s.hidden, s.hidden);
+    key = b.child<nn::Linear>(*this, "key", s.hidden, s.hidden);
+    value = b.child<nn::Linear>(*this, "value", s.hidden, s.hidden);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const BertLayerInputs& in) {
+    const auto q = nn::split_heads(query->forward(x), head_dim_);
+    auto k = nn::split_heads(key->forward(x), head_dim_);
+    auto v = nn::split_heads(value->forward(x), head_dim_);
+    if (in.cache) std::tie(k, v) = in.cache->update(layer_, k, v);
+    return nn::attend(q, k, v, in.mask,
+                      {.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
+                       .causal = causal_,
+                       .dropout = is_training() ? dropout_ : 0.0});
+  }
+
+ private:
+  int64_t head_dim_, layer_;
+  double dropout_;
+  bool causal_;
+  std::shared_ptr<nn::Linear> query, key, value;
+};
+
+/// A projection back to the hidden size, added to the residual and normalised: BertSelfOutput and BertOutput.
+class BertOutput : public torch::nn::Module {
+ public:
+  BertOutput(const nn::Build& b, const BertSizes& s, int64_t in_features) : dropout_(s.hidden_dropout) {
+    dense = b.child<nn::Linear>(*this, "dense", in_features, s.hidden);
+    LayerNorm = b.child<nn::LayerNorm>(*this, "LayerNorm", s.hidden, s.eps);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual) {
+    return LayerNorm->forward(nn::dropout(dense->forward(x), dropout_, is_training()) + residual);
+  }
+
+ private:
+  double dropout_;
+  std::shared_ptr<nn::Linear> dense;
+  std::shared_ptr<nn::LayerNorm> LayerNorm;
+};
+
+class BertAttention : public torch::nn::Module {
+ public:
+  BertAttention(const nn::Build& b, const BertSizes& s, int64_t layer) {
+    self = b.child<BertSelfAttention>(*this, "self", s, layer);
+    output = b.child<BertOutput>(*this, "output", s, s.hidden);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const BertLayerInputs& in) {
+    return output->forward(self->forward(x, in), x);
+  }
+
+ private:
+  std::shared_ptr<BertSelfAttention> self;
+  std::shared_ptr<BertOutput> output;
+};
+
+}  // namespace
+
+BertSizes::BertSizes(const Config& config)
+    : hidden(config.size("hidden_size", 768)),
+      intermediate(config.size("intermediate_size", 3072)),
+      heads(config.size("num_attention_heads", 12)),
+      layers(config.size("num_hidden_layers", 12, 0)),
+      vocab(config.size("vocab_size", 30522)),
+      positions(config.size("max_position_embeddings", 512)),
+      types(config.size("type_vocab_size", 2)),
+      padding_idx(padding_row(config, vocab)),
+      eps(config.number("layer_norm_eps", 1e-12)),
+      hidden_dropout(config.number("hidden_dropout_prob", 0.1)),
+      attention_dropout(config.number("attention_probs_dropout_prob", 0.1)),
+      decoder(config.boolean("is_decoder", false)),
+      activation(nn::activation(config.string("hidden_act", "gelu"))) {
+  check_common_config(config);
+  if (hidden % heads != 0)
+    throw ConfigError("[bert] \"num_attention_heads\" (" + std::to_string(heads) +
+                      ") does not divide \"hidden_size\" (" + std::to_string(hidden) + ")");
+  // transformers 5 no longer reads this field and would compute absolute positions with a checkpoint trained
+  // for others.
+  const auto kind = config.string("position_embedding_type", "absolute");
+  if (kind != "absolute")
+    throw ConfigError("[bert] \"position_embedding_type\" is \"" + kind +
+                      "\"; only \"absolute\" is supported");
+  // A classifier's, and Google's notes on the pooler of the multilingual checkpoints, which no implementation
+  // reads.
+  config.acknowledge({"classifier_dropout", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
+                      "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"});
+}
+
+BertEmbeddings::BertEmbeddings(const nn::Build& b, const BertSizes& s)
+    : positions_(s.positions), dropout_(s.hidden_dropout) {
+  word_embeddings = b.child<nn::Embedding>(*this, "word_embeddings", s.vocab, s.hidden, s.padding_idx);
+  position_embeddings = b.child<nn::Embedding>(*this, "position_embeddings", s.positions, s.hidden);
+  token_type_embeddings = b.child<nn::Embedding>(*this, "token_type_embeddings", s.types, s.hidden);
+  LayerNorm = b.child<nn::LayerNorm>(*this, "LayerNorm", s.hidden, s.eps);
+}
+
+at::Tensor BertEmbeddings::forward(const ModelInputs& inputs) {
+  check_length(inputs);
+  const auto positions = positions_or_default(inputs, inputs.input_ids);
+  const auto types = inputs.token_type_ids.defined() ? inputs.token_type_ids : at::zeros_like(positions);
+  const auto x = word_embeddings->forward(inputs.input_ids) + token_type_embeddings->forward(types) +
+                 position_embeddings->forward(positions);
+  return nn::dropout(LayerNorm->forward(x), dropout_, is_training());
+}
+
+// On CUDA a lookup past the table would be a device assertion, which ends the process.
+void BertEmbeddings::check_length(const ModelInputs& inputs) const {
+  if (inputs.position_ids.defined()) return;
+  const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0;
+  const int64_t length = seen + inputs.input_ids.size(1);
+  if (length > positions_)
+    throw UsageError("[bert] a sequence of " + std::to_string(length) +
+                     " tokens is longer than \"max_position_embeddings\", " + std::to_string(positions_));
+}
+
+BertDense::BertDense(const nn::Build& b, int64_t in_features, int64_t out_features, nn::Activation activation)
+    : activation_(activation) {
+  dense = b.child<nn::Linear>(*this, "dense", in_features, out_features);
+}
+
+class BertLayer : public torch::nn::Module {
+ public:
+  BertLayer(const nn::Build& b, const BertSizes& s, int64_t layer) {
+    attention = b.child<BertAttention>(*this, "attention", s, layer);
+    intermediate = b.child<BertDense>(*this, "intermediate", s.hidden, s.intermediate, s.activation);
+    output = b.child<BertOutput>(*this, "output", s, s.intermediate);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const BertLayerInputs& in) {
+    const auto attended = attention->forward(x, in);
+    return output->forward(intermediate->forward(attended), attended);
+  }
+
+ private:
+  std::shared_ptr<BertAttention> attention;
+  std::shared_ptr<BertDense> intermediate;
+  std::shared_ptr<BertOutput> output;
+};
+
+BertEncoder::BertEncoder(const nn::Build& b, const BertSizes& s) {
+  layer = b.child<nn::List<BertLayer>>(*this, "layer", s.layers, [&](const nn::Build& at, int64_t i) {
+    return std::make_shared<BertLayer>(at, s, i);
+  });
+}
+
+at::Tensor BertEncoder::forward(at::Tensor x, const BertLayerInputs& in, bool recompute) {
+  for (const auto& each : *layer)
+    x = recompute ? nn::checkpointed(
+                        *each, [each, in](const at::Tensor& h) { return each->forward(h, in); }, x)
+                  : each->forward(x, in);
+  return x;
+}
+
+}  // namespace graft

@@ -1,0 +1,92 @@
+#include "models/heads.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "graft/error.h"
+
+namespace graft {
+
+at::Tensor last_token_logits(const Config& config, const at::Tensor& logits, const at::Tensor& input_ids) {
+  return last_token_logits(config.optional_integer("pad_token_id"), logits, input_ids);
+}
+
+at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logits, const at::Tensor& input_ids) {
+  const int64_t batch = logits.size(0);
+  if (!pad) {
+    if (batch != 1)
+      throw UsageError("[models] a batch of " + std::to_string(batch) +
+                       " needs \"pad_token_id\" in config.json, to find each row's last token");
+    return logits.select(1, logits.size(1) - 1);
+  }
+  // The rightmost token that is not padding, whichever side the padding is on.
+  const auto is_token = input_ids.ne(*pad).to(at::kInt);
+  const auto index = at::arange(input_ids.size(-1), is_token.options());
+  const auto last = (index * is_token).argmax(-1);
+  const auto rows = at::arange(batch, logits.options().dtype(at::kLong));
+  return logits.index({rows, last});
+}
+
+at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& like) {
+  if (inputs.position_ids.defined()) return inputs.position_ids;
+  auto positions = at::arange(like.size(1), like.options().dtype(at::kLong));
+  if (inputs.past_key_values) positions = positions + inputs.past_key_values->seen_tensor(like.device());
+  return positions.unsqueeze(0);
+}
+
+void check_counted_positions(const ModelInputs& inputs, int64_t count) {
+  if (inputs.position_ids.defined()) return;
+  const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0, tokens = inputs.input_ids.size(1);
+  if (seen + tokens > count)
+    throw UsageError("[models] " + std::to_string(seen + tokens) + " tokens are more than the " +
+                     std::to_string(count) + " positions this model has");
+}
+
+std::shared_ptr<KVCache> cache_for_layers(const ModelInputs& inputs, bool recompute) {
+  if (!recompute) return inputs.past_key_values;
+  if (inputs.past_key_values && inputs.past_key_values->seen() > 0)
+    throw UsageError("[models] gradient checkpointing in training cannot go on from a cache that holds tokens");
+  return nullptr;
+}
+
+at::Tensor packed_positions(const Config& config, const ModelInputs& inputs) {
+  return config.boolean("use_cache", true) ? at::Tensor() : inputs.position_ids;
+}
+
+void check_inputs(const ModelInputs& inputs, std::string_view architecture,
+                  std::initializer_list<std::string_view> required, std::initializer_list<std::string_view> accepted) {
+  const std::pair<std::string_view, bool> given[] = {{"input_ids", inputs.input_ids.defined()},
+                                                     {"attention_mask", inputs.attention_mask.defined()},
+                                                     {"position_ids", inputs.position_ids.defined()},
+                                                     {"token_type_ids", inputs.token_type_ids.defined()},
+                                                     {"pixel_values", inputs.pixel_values.defined()},
+                                                     {"labels", inputs.labels.defined()},
+                                                     {"past_key_values", inputs.past_key_values != nullptr}};
+  const auto among = [](std::initializer_list<std::string_view> list, std::string_view name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  for (const auto& [name, is_given] : given) {
+    if (is_given && !among(required, name) && !among(accepted, name))
+      throw UsageError("[models] " + std::string(architecture) + " takes no " + std::string(name));
+    if (!is_given && among(required, name))
+      throw UsageError("[models] " + std::string(architecture) + " needs " + std::string(name));
+  }
+  const auto& ids = inputs.input_ids;
+  if (ids.defined() && (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)))
+    throw UsageError("[models] input_ids must be [batch, seq] of int64 or int32");
+  if (inputs.pixel_values.defined() && inputs.pixel_values.dim() != 4)
+    throw UsageError("[models] pixel_values must be [batch, channels, height, width]");
+}
+
+void check_common_config(const Config& config) {
+  const auto refuse = [](const std::string& what) { throw ConfigError("[models] " + what); };
+  if (config.has("quantization_config"))
+    refuse("\"quantization_config\" is set: quantised checkpoints are not supported yet; save a dequantised one");
+  if (!config.boolean("is_causal", true)) refuse("\"is_causal\" is false: bidirectional decoders are not supported");
+  if (config.boolean("add_cross_attention", false)) refuse("\"add_cross_attention\" is not supported");
+  if (config.boolean("is_encoder_decoder", false)) refuse("\"is_encoder_decoder\" is not supported by this architecture");
+  if (config.has("per_layer_config")) refuse("\"per_layer_config\" is not supported");
+}
+
+}  // namespace graft

@@ -1,0 +1,138 @@
+// from_pretrained, from_config, save_pretrained: a checkpoint folder in, a model out, and back.
+#include <ATen/ATen.h>
+
+#include <unordered_set>
+
+#include "graft/error.h"
+#include "graft/model.h"
+#include "graft/safetensors.h"
+#include "io/dtype_names.h"
+#include "io/format/atomic_file.h"
+#include "models/sources.h"
+#include "support/log.h"
+
+namespace graft {
+namespace fs = std::filesystem;
+
+struct ModelFactory {
+  static std::shared_ptr<PreTrainedModel> build(const Architecture& architecture, nn::ParameterSource& source,
+                                                const Config& config) {
+    const double std = architecture.init_std_key.empty() ? 0.02 : config.number(architecture.init_std_key, 0.02);
+    auto model = architecture.make(nn::Build(source, std), config);
+    model->architecture_ = architecture.name;
+    model->eval();
+    return model;
+  }
+};
+
+namespace {
+
+// Fields that no forward pass depends on. (transformers_version and the like; token ids that only generation reads.)
+const std::vector<std::string_view> kInert{
+    "_name_or_path", "architectures", "auto_map", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward",
+    "cls_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing", "id2label",
+    "initializer_range", "is_decoder", "label2id", "model_type", "num_labels", "output_attentions", "output_hidden_states",
+    "pad_token_id", "prefix", "pretraining_tp", "problem_type", "return_dict", "sep_token_id", "task_specific_params",
+    "tie_word_embeddings", "tokenizer_class", "torch_dtype", "transformers_version", "unk_token_id", "use_cache",
+    "use_return_dict"};
+
+at::ScalarType checkpoint_dtype(const Config& config, const Checkpoint& checkpoint) {
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (config.has(key)) return io::floating_dtype(config.string(key), key);
+  for (const auto& name : checkpoint.names()) {
+    const auto dtype = checkpoint.info(name).scalar_type;
+    if (at::isFloatingType(dtype)) return dtype;
+  }
+  return at::kFloat;
+}
+
+void report_unread(const Config& config) {
+  config.acknowledge(kInert);
+  std::string names;
+  for (const auto& key : config.unread()) names += (names.empty() ? "" : ", ") + key;
+  if (!names.empty()) log_warning("[config] fields of config.json that this model does not use: " + names);
+}
+
+std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Config& config, const fs::path& dir,
+                                      const LoadOptions& options) {
+  const auto checkpoint = Checkpoint::open(dir);
+  const auto dtype = options.dtype.value_or(checkpoint_dtype(config, checkpoint));
+  CheckpointSource source(checkpoint, architecture,
+                          {.options = at::TensorOptions(dtype).device(options.device),
+                           .initialise_missing = options.initialise_missing,
+                           .ties = config.boolean("tie_word_embeddings", architecture.ties_by_default),
+                           .progress = options.progress});
+  auto model = ModelFactory::build(architecture, source, config);
+  source.finish();
+  report_unread(config);
+  return model;
+}
+
+const Architecture& named_architecture(const Config& config) {
+  const auto names = config.strings("architectures", std::vector<std::string>{});
+  if (names.size() == 1) return find_architecture(names[0]);
+  if (names.empty()) return find_architecture(config.model_type(), Task::base);
+  throw ConfigError("[models] config.json names " + std::to_string(names.size()) + " architectures; one is needed");
+}
+
+std::shared_ptr<PreTrainedModel> load_for(Task task, const fs::path& dir, const LoadOptions& options) {
+  const auto config = Config::from_pretrained(dir);
+  return load(find_architecture(config.model_type(), task), config, dir, options);
+}
+
+}  // namespace
+
+std::shared_ptr<PreTrainedModel> AutoModelForAny::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+  const auto config = Config::from_pretrained(dir);
+  return load(named_architecture(config), config, dir, options);
+}
+
+std::shared_ptr<PreTrainedModel> AutoModelForAny::from_config(const Config& config, const LoadOptions& options) {
+  RandomSource source(at::TensorOptions(options.dtype.value_or(at::kFloat)).device(options.device));
+  auto model = ModelFactory::build(named_architecture(config), source, config);
+  report_unread(config);
+  return model;
+}
+
+std::shared_ptr<PreTrainedModel> AutoModel::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+  return load_for(Task::base, dir, options);
+}
+std::shared_ptr<PreTrainedModel> AutoModelForCausalLM::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+  return load_for(Task::causal_lm, dir, options);
+}
+std::shared_ptr<PreTrainedModel> AutoModelForMaskedLM::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+  return load_for(Task::masked_lm, dir, options);
+}
+std::shared_ptr<PreTrainedModel> AutoModelForSequenceClassification::from_pretrained(const fs::path& dir,
+                                                                                     const LoadOptions& options) {
+  return load_for(Task::sequence_classification, dir, options);
+}
+std::shared_ptr<PreTrainedModel> AutoModelForImageClassification::from_pretrained(const fs::path& dir,
+                                                                                  const LoadOptions& options) {
+  return load_for(Task::image_classification, dir, options);
+}
+
+at::ScalarType PreTrainedModel::dtype() const { return parameters().front().scalar_type(); }
+at::Device PreTrainedModel::device() const { return parameters().front().device(); }
+
+std::vector<std::pair<std::string, at::Tensor>> PreTrainedModel::unique_parameters() const {
+  std::unordered_set<const void*> seen;
+  std::vector<std::pair<std::string, at::Tensor>> unique;
+  for (const auto& item : named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) unique.emplace_back(item.key(), item.value());
+  return unique;
+}
+
+void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_bytes) const {
+  fs::create_directories(dir);
+  auto tensors = unique_parameters();
+  for (const auto& item : named_buffers()) tensors.emplace_back(item.key(), item.value());
+  for (auto& [name, tensor] : tensors) name = stored_name(find_architecture(architecture_), name);
+  save_checkpoint(dir, tensors, {{"format", "pt"}}, static_cast<uint64_t>(max_shard_bytes));
+  Config config = Config::from_json(config_.dump());
+  config.set("architectures", std::vector<std::string>{architecture_});
+  config.set("dtype", io::dtype_name(dtype()));
+  io::write_file_atomically(dir / "config.json", config.dump());
+}
+
+}  // namespace graft

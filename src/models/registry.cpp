@@ -1,0 +1,62 @@
+// The list of architectures: one line per file of this folder.
+#include "graft/error.h"
+#include "models/architecture.h"
+#include "models/bert.h"
+#include "models/gpt2.h"
+#include "models/llama.h"
+#include "models/opt.h"
+#include "models/resnet.h"
+#include "models/vit.h"
+
+namespace graft {
+
+const std::vector<Architecture>& architectures() {
+  static const std::vector<Architecture> all = [] {
+    std::vector<Architecture> list;
+    for (auto* family : {llama_architectures, gpt2_architectures, opt_architectures, bert_architectures,
+                         vit_architectures, resnet_architectures}) {
+      auto rows = family();
+      list.insert(list.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
+    }
+    return list;
+  }();
+  return all;
+}
+
+std::vector<std::string> known_architectures() {
+  std::vector<std::string> names;
+  for (const auto& each : architectures()) names.emplace_back(each.name);
+  return names;
+}
+
+std::string stored_name(const Architecture& architecture, const std::string& path) {
+  std::string padded = "." + path + ".";  // so that a fragment matches whole parts only
+  for (const auto& [fragment, stored] : architecture.stored_as) {
+    const auto at = padded.find("." + fragment + ".");
+    if (at != std::string::npos) padded.replace(at + 1, fragment.size(), stored);
+  }
+  return padded.substr(1, padded.size() - 2);
+}
+
+const Architecture& find_architecture(std::string_view name) {
+  std::string known;
+  for (const auto& each : architectures()) {
+    if (each.name == name) return each;
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw ConfigError("[models] architecture \"" + std::string(name) + "\" is not supported; known: " + known);
+}
+
+const Architecture& find_architecture(std::string_view model_type, Task task) {
+  std::string names;
+  for (const auto& each : architectures()) {
+    if (each.model_type != model_type) continue;
+    if (each.task == task) return each;
+    names += (names.empty() ? "" : ", ") + std::string(each.name);
+  }
+  if (names.empty())
+    throw ConfigError("[models] model_type \"" + std::string(model_type) + "\" is not supported; `graft info --architectures` lists what is");
+  throw ConfigError("[models] model_type \"" + std::string(model_type) + "\" has no class for this task; it has " + names);
+}
+
+}  // namespace graft

@@ -1,0 +1,162 @@
+#include "models/sources.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "graft/error.h"
+#include "support/log.h"
+
+namespace graft {
+namespace {
+
+constexpr size_t kListed = 8;  // how many names an error spells out
+
+std::string shown(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kListed); ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > kListed) text += ", and " + std::to_string(names.size() - kListed) + " more";
+  return text;
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::string replaced_ending(const std::string& name, std::string_view from, std::string_view to) {
+  return name.ends_with(from) ? name.substr(0, name.size() - from.size()) + std::string(to) : name;
+}
+
+}  // namespace
+
+at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, const nn::Init& init) {
+  using Kind = nn::Init::Kind;
+  at::NoGradGuard no_grad;
+  // Drawn in float32 and rounded, so that a seed gives the same model in every dtype.
+  auto value = at::empty(shape, at::kFloat);
+  switch (init.kind) {
+    case Kind::normal: value.normal_(0, init.std); break;
+    case Kind::zeros: value.zero_(); break;
+    case Kind::ones: value.fill_(1); break;
+    case Kind::truncated_normal: {
+      // By redrawing what falls outside two standard deviations: the same distribution as inverting the CDF.
+      value.normal_(0, init.std);
+      for (auto outside = value.abs() > 2 * init.std; outside.any().item<bool>(); outside = value.abs() > 2 * init.std)
+        value.masked_scatter_(outside, at::empty({outside.sum().item<int64_t>()}, at::kFloat).normal_(0, init.std));
+      break;
+    }
+    case Kind::kaiming_fan_out: {
+      // He et al. 2015, for a ReLU after it: variance 2 / (outputs * kernel area).
+      const int64_t area = shape.size() > 2 ? shape[2] * shape[3] : 1;
+      value.normal_(0, std::sqrt(2.0 / static_cast<double>(shape[0] * area)));
+      break;
+    }
+  }
+  if (init.zero_row >= 0) value[init.zero_row].zero_();
+  return value.to(options_);
+}
+
+at::Tensor RandomSource::buffer(const std::string&, at::IntArrayRef shape, at::ScalarType dtype, double fill) {
+  return at::full(shape, fill, options_.dtype(dtype));
+}
+
+CheckpointSource::CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture, Wanted wanted)
+    : checkpoint_(checkpoint), architecture_(architecture), wanted_(std::move(wanted)), fresh_(wanted_.options) {
+  const std::string prefix = std::string(architecture.base_prefix) + ".";
+  const auto& names = checkpoint.names();
+  checkpoint_has_prefix_ = std::any_of(names.begin(), names.end(), [&](const auto& n) { return n.starts_with(prefix); });
+}
+
+std::string CheckpointSource::locate(const std::string& path) const {
+  const std::string prefix = std::string(architecture_.base_prefix) + ".";
+  std::vector<std::string> candidates;
+  for (const auto& name : {path, stored_name(architecture_, path)}) {
+    candidates.push_back(name);
+    if (architecture_.task == Task::base) {
+      if (checkpoint_has_prefix_) candidates.push_back(prefix + name);
+    } else if (!checkpoint_has_prefix_ && name.starts_with(prefix)) {
+      candidates.push_back(name.substr(prefix.size()));
+    }
+  }
+  for (const auto& name : candidates) {
+    // TensorFlow's names of LayerNorm parameters, still found in old BERT checkpoints.
+    for (const auto& spelled : {name, replaced_ending(name, "LayerNorm.weight", "LayerNorm.gamma"),
+                                replaced_ending(name, "LayerNorm.bias", "LayerNorm.beta")})
+      if (checkpoint_.contains(spelled)) return spelled;
+  }
+  return {};
+}
+
+at::Tensor CheckpointSource::take(const std::string& name, at::IntArrayRef shape, std::optional<at::ScalarType> dtype) {
+  taken_.insert(name);
+  auto tensor = checkpoint_.tensor(name);
+  if (tensor.sizes() != shape) {
+    misshapen_.push_back(name + " is " + shape_text(tensor.sizes()) + " and should be " + shape_text(shape));
+    return at::zeros(shape, wanted_.options);
+  }
+  done_bytes_ += static_cast<int64_t>(tensor.nbytes());
+  tensor = tensor.to(wanted_.options.dtype(dtype.value_or(tensor.scalar_type())));
+  if (wanted_.progress) wanted_.progress(done_bytes_, static_cast<int64_t>(checkpoint_.total_bytes()));
+  return tensor;
+}
+
+at::Tensor CheckpointSource::parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) {
+  auto name = locate(path);
+  if (name.empty() && wanted_.ties) {
+    // A checkpoint may hold a tied pair under either name.
+    for (const auto& [tied, source] : architecture_.tied)
+      if (source == path) name = locate(tied);
+  }
+  const auto dtype = wanted_.options.dtype().toScalarType();
+  if (!name.empty()) return take(name, shape, dtype);
+  missing_.push_back(path);
+  return wanted_.initialise_missing ? fresh_.parameter(path, shape, init) : at::zeros(shape, wanted_.options);
+}
+
+at::Tensor CheckpointSource::buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype, double fill) {
+  const auto name = locate(path);
+  // A counter that old checkpoints lack changes nothing that is computed.
+  if (name.empty()) {
+    if (at::isFloatingType(dtype)) missing_.push_back(path);
+    return fresh_.buffer(path, shape, dtype, fill);
+  }
+  return take(name, shape, dtype);
+}
+
+at::Tensor CheckpointSource::tied(const std::string& path, const at::Tensor& shared) {
+  const auto name = locate(path);
+  if (name.empty() || taken_.contains(name)) return shared;
+  const auto own = take(name, shared.sizes(), shared.scalar_type());
+  if (at::equal(own, shared)) return shared;
+  log_warning("[models] the config ties " + path + " to the embedding, but the checkpoint holds another value for it: kept apart");
+  return own;
+}
+
+bool CheckpointSource::may_be_left(const std::string& name) const {
+  const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
+  if (std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(), ends)) return true;
+  const std::string prefix = std::string(architecture_.base_prefix) + ".";
+  // The body is all that was asked for: a head is not its business. And another head's weights, beside the body's, are not a head's.
+  return checkpoint_has_prefix_ && !name.starts_with(prefix);
+}
+
+void CheckpointSource::finish() const {
+  const std::string who = "[models] " + std::string(architecture_.name) + ": ";
+  if (!misshapen_.empty()) throw FormatError(who + "the checkpoint does not fit config.json: " + shown(misshapen_));
+  if (!missing_.empty() && !wanted_.initialise_missing)
+    throw FormatError(who + std::to_string(missing_.size()) + " weights are not in the checkpoint: " + shown(missing_));
+  if (!missing_.empty()) log_warning(who + "made fresh, not in the checkpoint: " + shown(missing_));
+  std::vector<std::string> unused, left;
+  for (const auto& name : checkpoint_.names())
+    if (!taken_.contains(name)) (may_be_left(name) ? left : unused).push_back(name);
+  if (!unused.empty())
+    throw FormatError(who + std::to_string(unused.size()) + " tensors of the checkpoint have no place in this model: " + shown(unused));
+  std::erase_if(left, [&](const std::string& name) {
+    return std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(), [&](auto e) { return name.ends_with(e); });
+  });
+  if (!left.empty()) log_warning(who + "left out, of another head: " + shown(left));
+}
+
+}  // namespace graft

@@ -1,0 +1,67 @@
+#include "graft/cache.h"
+
+#include <ATen/ATen.h>
+
+#include "graft/error.h"
+
+namespace graft {
+
+std::pair<at::Tensor, at::Tensor> GrowingCache::update(int64_t layer, const at::Tensor& keys,
+                                                       const at::Tensor& values) {
+  if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
+  auto& [held_keys, held_values] = layers_[layer];
+  held_keys = held_keys.defined() ? at::cat({held_keys, keys}, 2) : keys;
+  held_values = held_values.defined() ? at::cat({held_values, values}, 2) : values;
+  return {held_keys, held_values};
+}
+
+at::Tensor GrowingCache::seen_tensor(const at::Device& device) const {
+  return at::full({}, seen_, at::TensorOptions(at::kLong).device(device));
+}
+
+void GrowingCache::reset() {
+  layers_.clear();
+  seen_ = 0;
+}
+
+StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
+  if (capacity < 1) throw UsageError("[cache] a static cache needs a capacity of at least 1, got " + std::to_string(capacity));
+}
+
+int64_t StaticCache::attended_length(int64_t new_tokens) const {
+  if (seen_ + new_tokens > capacity_)
+    throw UsageError("[cache] " + std::to_string(seen_) + " tokens held and " + std::to_string(new_tokens) +
+                     " more do not fit the static cache's capacity of " + std::to_string(capacity_));
+  return capacity_;
+}
+
+at::Tensor StaticCache::seen_tensor(const at::Device& device) const {
+  if (!position_.defined()) position_ = at::zeros({}, at::TensorOptions(at::kLong).device(device));
+  return position_;
+}
+
+std::pair<at::Tensor, at::Tensor> StaticCache::update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
+  if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
+  auto& [held_keys, held_values] = layers_[layer];
+  if (!held_keys.defined()) {
+    held_keys = at::zeros({keys.size(0), keys.size(1), capacity_, keys.size(3)}, keys.options());
+    held_values = at::zeros({values.size(0), values.size(1), capacity_, values.size(3)}, values.options());
+  }
+  const auto where =
+      at::arange(keys.size(2), keys.options().dtype(at::kLong)) + seen_tensor(keys.device());
+  held_keys.index_copy_(2, where, keys);
+  held_values.index_copy_(2, where, values);
+  return {held_keys, held_values};
+}
+
+void StaticCache::advance(int64_t tokens) {
+  seen_ += tokens;
+  if (position_.defined()) position_.add_(tokens);
+}
+
+void StaticCache::reset() {
+  seen_ = 0;
+  if (position_.defined()) position_.zero_();
+}
+
+}  // namespace graft

@@ -1,0 +1,44 @@
+#include "nn/loss.h"
+
+#include <ATen/ATen.h>
+
+#include "graft/error.h"
+
+namespace graft::nn {
+namespace {
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  const auto target = labels.reshape({-1}).to(logits.device());
+  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), target, {}, at::Reduction::Mean, kIgnoredLabel);
+}
+
+std::string problem_type(const Config& config, const at::Tensor& logits, const at::Tensor& labels) {
+  if (config.has("problem_type")) return config.string("problem_type");
+  if (logits.size(-1) == 1) return "regression";
+  const bool integral = labels.scalar_type() == at::kLong || labels.scalar_type() == at::kInt;
+  return integral ? "single_label_classification" : "multi_label_classification";
+}
+
+}  // namespace
+
+at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  const auto shifted = at::constant_pad_nd(labels, {0, 1}, kIgnoredLabel).slice(-1, 1).contiguous();
+  return cross_entropy(logits.to(at::kFloat), shifted);
+}
+
+at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  return cross_entropy(logits.to(at::kFloat), labels);
+}
+
+at::Tensor classification_loss(const Config& config, const at::Tensor& logits, const at::Tensor& labels) {
+  const auto kind = problem_type(config, logits, labels);
+  const auto target = labels.to(logits.device());
+  if (kind == "regression")
+    return logits.size(-1) == 1 ? at::mse_loss(logits.squeeze(), target.squeeze()) : at::mse_loss(logits, target);
+  if (kind == "single_label_classification") return cross_entropy(logits, target);
+  if (kind == "multi_label_classification") return at::binary_cross_entropy_with_logits(logits, target);
+  throw ConfigError("[config] \"problem_type\" is \"" + kind +
+                    "\"; known: regression, single_label_classification, multi_label_classification");
+}
+
+}  // namespace graft::nn

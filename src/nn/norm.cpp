@@ -1,0 +1,39 @@
+#include "nn/norm.h"
+
+namespace graft::nn {
+
+LayerNorm::LayerNorm(const Build& b, int64_t dim, double eps, bool affine) : Layer(b), dim_(dim), eps_(eps) {
+  if (!affine) return;
+  weight = b.parameter(*this, "weight", {dim}, {Init::Kind::ones});
+  bias = b.parameter(*this, "bias", {dim}, {Init::Kind::zeros});
+}
+
+at::Tensor LayerNorm::forward(const at::Tensor& x) { return at::layer_norm(x, {dim_}, weight, bias, eps_); }
+
+RMSNorm::RMSNorm(const Build& b, int64_t dim, double eps) : Layer(b), eps_(eps) {
+  weight = b.parameter(*this, "weight", {dim}, {Init::Kind::ones});
+}
+
+at::Tensor RMSNorm::forward(const at::Tensor& x) {
+  const auto wide = x.to(at::kFloat);
+  const auto variance = wide.pow(2).mean(-1, /*keepdim=*/true);
+  return weight * (wide * at::rsqrt(variance + eps_)).to(x.scalar_type());
+}
+
+BatchNorm2d::BatchNorm2d(const Build& b, int64_t channels, double eps, double momentum)
+    : Layer(b), eps_(eps), momentum_(momentum) {
+  weight = b.parameter(*this, "weight", {channels}, {Init::Kind::ones});
+  bias = b.parameter(*this, "bias", {channels}, {Init::Kind::zeros});
+  const auto dtype = weight.scalar_type();
+  running_mean = b.buffer(*this, "running_mean", {channels}, dtype, 0);
+  running_var = b.buffer(*this, "running_var", {channels}, dtype, 1);
+  num_batches_tracked = b.buffer(*this, "num_batches_tracked", {}, at::kLong, 0);
+}
+
+at::Tensor BatchNorm2d::forward(const at::Tensor& x) {
+  if (is_training()) num_batches_tracked.add_(1);
+  return at::batch_norm(x, weight, bias, running_mean, running_var, is_training(), momentum_, eps_,
+                        at::globalContext().userEnabledCuDNN());
+}
+
+}  // namespace graft::nn

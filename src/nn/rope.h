@@ -1,0 +1,33 @@
+// Rotary position embedding (Su et al. 2021) with the scalings that checkpoints use.
+#pragma once
+#include "graft/config.h"
+#include "nn/build.h"
+
+namespace graft::nn {
+
+/// cos and sin, each [batch or 1, seq, rotary_dim].
+struct Rotation {
+  at::Tensor cos, sin;
+};
+
+/// Frequencies by `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (before). Holds no state that a call changes: with
+/// "dynamic" scaling the frequencies follow from the call's own longest position, never from what an earlier call had.
+class RotaryEmbedding : public torch::nn::Module {
+ public:
+  RotaryEmbedding(const Build& b, const Config& config, int64_t head_dim);
+  /// In `like`'s dtype and on its device; the angles are computed in float32.
+  Rotation forward(const at::Tensor& like, const at::Tensor& position_ids);
+
+ private:
+  at::Tensor dynamic_frequencies(const at::Tensor& position_ids) const;
+
+  at::Tensor inv_freq_;
+  bool dynamic_ = false;
+  double theta_ = 0, factor_ = 1;
+  int64_t dim_ = 0, max_positions_ = 0;
+};
+
+/// Rotates x [batch, heads, seq, head_dim], halves paired (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin).
+at::Tensor rotate(const at::Tensor& x, const Rotation& by);
+
+}  // namespace graft::nn

@@ -1,0 +1,244 @@
+"""The repository checks, each on a small tree with one fault and on a good one."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+SCRIPTS = REPO / "scripts"
+HEADER = "// For the test.\n#pragma once\n"
+GOOD = {
+    "README.md": "# graft\nSee [the log](CHANGELOG.md#top), [docs](docs/) and [out](https://example.org/x).\n",
+    "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
+    "docs/page.md": "[up](../README.md)\n```\n[not a](link.md)\n```\nand `[nor](this.md)`\n",
+    "include/graft/api.h": HEADER + "#include <torch/torch.h>\n#include <graft/error.h>\n",
+    "include/graft/error.h": HEADER + "#include <string>\n",
+    "src/support/log.h": HEADER + "#ifdef __linux__\n#endif\n",
+    "src/ir/graph.h": HEADER + '#include "support/log.h"\n',
+    "src/ir/graph.cpp": '#include "graph.h"\n',
+    "src/compiler/compile.cpp": '#include "graft/api.h"\n#include "ir/graph.h"\n',
+    "src/io/format/json.h": HEADER + '#include "graft/error.h"\n// #include "ir/graph.h"\n/* #if 0 */\n',
+    "src/nn/linear.h": HEADER + '#include "io/format/json.h"\n',
+    "src/adapters/lora.cpp": '#include "nn/linear.h"\nconst char* text = R"(\n#include "ir/graph.h"\n#if 0\n)";\n',
+    "src/train/step.cpp": '#include "ir/graph.h"\n#include "nn/linear.h"\n',
+    "src/target/cpu/jit.cpp": '#include "ir/graph.h"\n#if 1\n#endif\n',
+    "tests/unit/a_test.cpp": '#include "train/x.h"\n',
+    "examples/one.cpp": '#include "graft/api.h"\n',
+}
+
+
+def make(root, *trees):
+    for name, text in {name: text for tree in trees for name, text in tree.items()}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def run(script, root, *options):
+    command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--root", str(root), *options]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return result.returncode, result.stdout + result.stderr
+
+
+def expect(script, root, *trees, finds=()):
+    """Runs a check over the good tree with changes; it must print each of `finds`, and fail exactly if there are any."""
+    make(root, GOOD, *trees)
+    status, output = run(script, root)
+    assert status == (1 if finds else 0), output
+    for text in finds:
+        assert text in output, output
+    if finds:
+        assert len([line for line in output.splitlines() if ": note: " not in line]) == len(finds), output
+
+
+@pytest.mark.parametrize("script", ["check_includes", "check_sizes", "check_docs"])
+def test_good_tree(script, tmp_path):
+    expect(script, tmp_path)
+
+
+INCLUDE_FAULTS = {
+    "wrong way": ("src/ir/a.cpp", '\n#include "passes/cse.h"\n', "src/ir/a.cpp:2: includes \"passes/cse.h\": src/ir stands above"),
+    "relative": ("src/ir/a.cpp", '#include "../compiler/c.h"\n', None),
+    "model to compiler": ("src/adapters/a.cpp", '#include "ir/graph.h"\n', "a.cpp:1: includes \"ir/graph.h\": src/adapters (model)"),
+    "compiler to model": ("src/passes/a.cpp", '#include "nn/linear.h"\n', "src/passes stands above src/nn"),
+    "below the public": ("include/graft/b.h", HEADER + '#include "support/log.h"\n', "include/graft/b.h:3: includes"),
+    "private example": ("examples/two.cpp", '#include "nn/linear.h"\n', "examples includes only examples and include/graft"),
+    "target siblings": ("src/target/cuda/a.cpp", '#include "target/cpu/jit.h"\n', "do not include each other"),
+    "torch in support": ("src/support/a.cpp", "#include <ATen/ATen.h>\n", "src/support/a.cpp:1: this folder is torch-free"),
+    "torch through": ("src/ir/a.cpp", '#include "graft/api.h"\n', "torch through graft/api.h -> torch/torch.h"),
+    "unknown folder": ("src/misc/a.cpp", "\n", "src/misc/a.cpp:1: this folder is not in the layout"),
+    "ifdef": ("src/nn/a.cpp", "int a;\n#ifdef __linux__\n#endif\n", "src/nn/a.cpp:2: #ifdef: no conditional"),
+    "if": ("include/graft/b.h", HEADER + "#  if defined(X)\n#endif\n", "include/graft/b.h:3: #if"),
+    "no comment": ("src/nn/b.h", "#pragma once\n", "src/nn/b.h:1: start the header with a comment"),
+    "no pragma": ("src/nn/b.h", "// #pragma once\n", "src/nn/b.h:1: add #pragma once"),
+    "guard is fine": ("src/nn/b.h", HEADER + "#ifndef B_H\n#define B_H\n#endif\n", None),
+}
+
+
+@pytest.mark.parametrize("fault", INCLUDE_FAULTS)
+def test_includes(fault, tmp_path):
+    name, text, finding = INCLUDE_FAULTS[fault]
+    if fault == "relative":
+        make(tmp_path, {"src/compiler/c.h": HEADER})
+        finding = "src/ir stands above src/compiler"
+    expect("check_includes", tmp_path, {name: text}, finds=[finding] if finding else [])
+
+
+def test_include_cycle(tmp_path):
+    cycle = {f"src/nn/{a}.h": HEADER + f'#include "nn/{b}.h"\n' for a, b in ("pq", "qr", "rp")}
+    expect("check_includes", tmp_path, cycle, finds=["cycle: src/nn/p.h -> src/nn/q.h -> src/nn/r.h -> src/nn/p.h"])
+
+
+def test_too_many_public_headers(tmp_path):
+    expect("check_includes", tmp_path, {f"include/graft/h{i}.h": HEADER for i in range(14)}, finds=["16 public headers"])
+
+
+def test_long_file(tmp_path):
+    expect("check_sizes", tmp_path, {"src/nn/a.cpp": "int a;\n" * 601}, finds=["src/nn/a.cpp:1: 601 lines"])
+
+
+def test_long_file_note_only(tmp_path):
+    make(tmp_path, GOOD, {"src/nn/a.cpp": "int a;\n" * 401})
+    status, output = run("check_sizes", tmp_path)
+    assert status == 0 and "src/nn/a.cpp:1: note: 401 lines" in output
+
+
+def test_long_function_is_a_note(tmp_path):
+    body = "  if (x) { y('{', \"}\", 1'000); }\n"
+    text = f"namespace a {{\nstruct S {{\n  int f(int x) const {{\n{body * 5}  }}\n}};\ntemplate <class T>\nint g(T t) {{\n{body * 90}}}\n}}\n"
+    make(tmp_path, GOOD, {"src/nn/a.cpp": text, "scripts/a.py": "def h():\n" + "    pass\n" * 90})
+    status, output = run("check_sizes", tmp_path)
+    assert status == 0
+    assert output.splitlines() == [
+        "scripts/a.py:1: note: h has 91 lines; over 80 it fits no screen",
+        "src/nn/a.cpp:12: note: g has 92 lines; over 80 it fits no screen",
+    ]
+
+
+DOC_FAULTS = {
+    "broken link": ("docs/a.md", "x\n[a](gone.md)\n", "docs/a.md:2: the link gone.md leads nowhere"),
+    "broken reference": ("docs/a.md", "[a]: gone.md\n", "docs/a.md:1: the link gone.md leads nowhere"),
+    "outside": ("docs/a.md", "[a](../../x)\n", "docs/a.md:1: the link ../../x leaves the repository"),
+    "machine path": ("src/nn/a.cpp", 'auto p = "/wo' + 'rk/x";\n', "src/nn/a.cpp:1: '/wo" + "rk' is a path of one machine"),
+    "home": ("a.sh", "cd /ro" + "ot\n", "is a path of one machine"),
+    "temporary": ("a.py", "open('/tm" + "p/x')\n", "is a fixed temporary path"),
+    "mail": ("a.md", "me" + "@some.org\n", "a.md:1: 'me" + "@some.org' is an e-mail"),
+    "registry": ("a.txt", "https://x.jfr" + "og.io/pypi\n", "the host of a package registry"),
+    "index": ("a.sh", "pip --index-url=" + "https://pip.corp/simple\n", "a package index of one network"),
+    "no unreleased": ("CHANGELOG.md", "# Changelog\n\n## 1.0\n", "CHANGELOG.md:1: there is no section ## Unreleased"),
+    "variable": ("src/support/env.cpp", '\n{"GRAFT_X", 1}\n', "src/support/env.cpp:2: GRAFT_X is in no .md file"),
+    "mark": ("README.md", "<!-- run -->\n\n```sh\n```\n", "README.md:1: <!-- run --> is not directly above"),
+    "fine": ("a.md", "git" + "@github.com:o/r, uses: a/b@v4.2, path/work/x, ${TMPDIR}/x\n", None),
+}
+
+
+@pytest.mark.parametrize("fault", DOC_FAULTS)
+def test_docs(fault, tmp_path):
+    name, text, finding = DOC_FAULTS[fault]
+    expect("check_docs", tmp_path, {name: text}, finds=[finding] if finding else [])
+
+
+def test_no_changelog(tmp_path):
+    make(tmp_path, {"README.md": "x\n"})
+    assert "there is no changelog" in run("check_docs", tmp_path)[1]
+
+
+def test_list_commands(tmp_path):
+    text = "a\n```sh\nnot this\n```\n<!-- run -->\n```sh\nmake one\nmake two\n```\n<!-- run -->\n```bash\nthree\n```\n"
+    make(tmp_path, {"README.md": text})
+    status, output = run("check_docs", tmp_path, "--list-commands")
+    blocks = json.loads(output)
+    assert status == 0 and [(b["line"], b["command"]) for b in blocks] == [(7, "make one\nmake two"), (12, "three")]
+
+
+needs_clang = pytest.mark.skipif(not shutil.which("clang-tidy-19"), reason="clang 19 is not installed")
+
+
+@needs_clang
+def test_format(tmp_path):
+    good = {".clang-format": "BasedOnStyle: Google\n", "src/a.cpp": "int a;\n", "a.py": "a = 1\n"}
+    make(tmp_path, good)
+    assert run("check_format", tmp_path) == (0, "")
+    make(tmp_path, {"src/b.cpp": "int a;\nint   b;\n", "a.py": "a = 1 \nb = 2", "a.md": "\tx\n"})
+    status, output = run("check_format", tmp_path)
+    assert status == 1
+    assert [line.split(";")[0] for line in output.splitlines()] == [
+        "a.md:1: a tab",
+        "a.py:1: trailing whitespace",
+        "a.py:2: no newline at the end of the file",
+        "src/b.cpp:2: not formatted (places: 1)",
+    ]
+    assert run("check_format", tmp_path, "--fix")[0] == 1  # the text files stay for a person
+    assert (tmp_path / "src/b.cpp").read_text() == "int a;\nint b;\n"
+
+
+def tidy_tree(root):
+    """A tree with a "torch" of one header, and compile commands as CMake writes them for gcc, launcher and all."""
+    shutil.copy(REPO / ".clang-tidy", root / ".clang-tidy")
+    make(root, {
+        "deps/torch/torch.h": "#pragma once\n#include <string>\nnamespace torch { struct Base { virtual ~Base(); virtual int f(); }; }\n",
+        "src/support/torch_pch.h": HEADER + "#include <torch/torch.h>\n",
+        "src/support/free.cpp": "#ifdef GRAFT_X\nint free_of_torch() { return 1; }\n#endif\n",
+        "src/nn/own.h": HEADER + "struct Own : torch::Base { int f() override; };\n",
+        "src/nn/own.cpp": '#include "nn/own.h"\nint Own::f() { return 2; }\n',
+    })
+    flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -isystem {root}/deps -O3 -fPIC -Wall -fpch-preprocess -std=c++20"
+    pch = f"-Winvalid-pch -include {root}/build/CMakeFiles/graft.dir/cmake_pch.hxx"
+    commands = [
+        {"directory": f"{root}/build", "file": f"{root}/{name}", "command": f"cmake -E env A=1 ccache c++ {flags} {extra} -o x.o -c {root}/{name}"}
+        for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch))
+    ]
+    make(root, {"build/compile_commands.json": json.dumps(commands)})
+
+
+@needs_clang
+def test_tidy(tmp_path):
+    tidy_tree(tmp_path)
+    status, output = run("check_tidy", tmp_path)
+    assert status == 0 and "2 files checked, 0 unchanged" in output, output
+    assert len(list((tmp_path / "build/tidy").glob("*.pch"))) == 1
+    assert "0 files checked, 2 unchanged" in run("check_tidy", tmp_path)[1]
+
+    # A header changes: the file that reaches it is checked again, the finding in it is reported, and the other file is not touched.
+    make(tmp_path, {"src/nn/own.h": HEADER + "struct Own : torch::Base { virtual int f(); };\n"})
+    status, output = run("check_tidy", tmp_path)
+    assert status == 1 and "src/nn/own.h:3:40: error: " in output and "[modernize-use-override]" in output, output
+    assert "1 files checked, 1 unchanged" in output
+    assert run("check_tidy", tmp_path)[0] == 1  # what failed is not remembered as passed
+
+    # Other checks: everything is looked at again.
+    make(tmp_path, {".clang-tidy": "Checks: '-*,modernize-use-nullptr'\n"})
+    assert "2 files checked, 0 unchanged" in run("check_tidy", tmp_path)[1]
+
+
+@needs_clang
+def test_tidy_says_what_is_missing(tmp_path):
+    status, output = run("check_tidy", tmp_path)
+    assert status == 1 and "configure first" in output
+
+
+def test_build_times(tmp_path):
+    log = "# ninja log v5\n0\t9000\t1\told.o\ta\n0\t100\t1\ta.o\tb\n50\t2050\t1\told.o\ta\n50\t2050\t1\told.second\ta\n100\t1600\t1\tb.o\tc\n"
+    (tmp_path / ".ninja_log").write_text(log)
+    command = [sys.executable, str(SCRIPTS / "build_times.py"), "--dir", str(tmp_path), "--top", "2"]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    assert [line.split() for line in lines[1:3]] == [["2.0", "old.o"], ["1.5", "b.o"]]
+    assert lines[3].split()[0] == "3.6" and "about 3 builds" in lines[-1]
+    (tmp_path / ".ninja_log").unlink()
+    assert subprocess.run(command, capture_output=True).returncode == 1
+
+
+def test_check_runs_all_and_names_what_failed(tmp_path):
+    make(tmp_path, GOOD, {".clang-format": "BasedOnStyle: Google\n", "docs/a.md": "[a](gone.md)\n"})
+    status, output = run("check", tmp_path, "--fast")
+    verdicts = {line.split()[1]: line.split()[0] for line in output.splitlines() if line.startswith(("ok", "FAIL"))}
+    assert status == 1 and verdicts["includes"] == verdicts["sizes"] == "ok" and verdicts["docs"] == "FAIL" and "tidy" not in verdicts
+    assert "docs/a.md:1: the link gone.md leads nowhere" in output
+
+
+def test_ignored_files_are_not_looked_at(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull})
+    expect("check_docs", tmp_path, {".gitignore": "/private/\n", "private/a.md": "[a](gone.md)\n"})

@@ -1,0 +1,98 @@
+"""Every model Case against transformers: forward, gradients, half precision, caches, training mode, checkpointing, saving."""
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import DynamicCache, StaticCache
+
+from cases import CASES
+from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, make_checkpoint, run
+
+BY_NAME = {case.name: case for case in CASES}
+assert len(BY_NAME) == len(CASES), "two cases have the same name"
+CAUSAL = [case.name for case in CASES if case.causal]
+TRAINED = [case.name for case in CASES if case.train]
+HALF = [case.name for case in CASES if case.half]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = make_checkpoint(BY_NAME[name], tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_forward_and_gradients(checkpoints, name):
+    checkpoint = checkpoints(name)
+    for kind, make in checkpoint.case.batches.items():
+        batch = make()
+        assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision(checkpoints, name, dtype):
+    checkpoint = checkpoints(name)
+    batch = list(checkpoint.case.batches.values())[-1]()
+    theirs = checkpoint.expected(batch, getattr(torch, dtype))
+    ours = graft_forward(checkpoint, batch, "--dtype", dtype)
+    assert_no_worse(ours, theirs, checkpoint.expected(batch), eps=torch.finfo(getattr(torch, dtype)).eps)
+
+
+@pytest.mark.parametrize("form", ["growing", "static"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_cache(checkpoints, name, form):
+    """Prefill, then token by token, equals transformers doing the same with its own cache of that form."""
+    checkpoint = checkpoints(name)
+    for kind, make in checkpoint.case.batches.items():
+        batch = {k: v for k, v in make().items() if k != "labels"}
+        length = batch["input_ids"].shape[1]
+        prefill = max(1, length // 2)
+        model = checkpoint.fresh()
+        config = model.config
+        cache = DynamicCache(config=config) if form == "growing" else StaticCache(config=config, max_cache_len=length + 3)
+        parts, start = [], 0
+        with torch.no_grad():
+            for end in range(prefill, length + 1):
+                step = {k: v[:, :end] if k == "attention_mask" else v[:, start:end] for k, v in batch.items()}
+                out = model(**step, past_key_values=cache, use_cache=True)
+                parts.append(getattr(out, "logits", None) if hasattr(out, "logits") else out.last_hidden_state)
+                start = end
+        got = drive(checkpoint, "decode", batch, form, prefill)
+        assert_close(got, {"logits": torch.cat(parts, 1)}, checkpoint.case.tolerance)
+
+
+@pytest.mark.parametrize("how", ["plain", "checkpointed"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_mode(checkpoints, name, how):
+    """Training mode, with and without recomputation in the backward pass (dropout is 0 in these configs)."""
+    checkpoint = checkpoints(name)
+    batch = list(checkpoint.case.batches.values())[0]()
+    assert_close(drive(checkpoint, "train", batch, how), checkpoint.expected(batch, train=True), checkpoint.case.tolerance)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_save_and_reload_in_python(checkpoints, name, tmp_path):
+    """What graft saves has transformers' own keys and bits, whole or in shards, and loads with nothing missing or left over."""
+    checkpoint = checkpoints(name)
+    for label, limit in (("whole", 10**12), ("shards", 20_000)):
+        saved = tmp_path / label
+        run(DRIVER, "resave", checkpoint.folder, saved, limit)
+        model, report = type(checkpoint.model).from_pretrained(saved, output_loading_info=True)
+        assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+        want = checkpoint.model.state_dict()
+        got = model.state_dict()
+        assert got.keys() == want.keys()
+        assert all(torch.equal(got[key], want[key]) for key in want)
+        if label == "whole":
+            assert load_file(saved / "model.safetensors").keys() == load_file(checkpoint.folder / "model.safetensors").keys()
+        else:
+            assert (saved / "model.safetensors.index.json").exists() or len(want) < 3
+        shutil.rmtree(saved)

@@ -1,0 +1,17 @@
+// One command of the program, one file: each adds itself to the argument parser, main.cpp lists them.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <stdexcept>
+
+namespace graft::cli {
+
+/// The command line makes no sense: exit status 2. (Errors in the work are graft::Error: exit status 1.)
+class WrongUsage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+void add_forward(CLI::App& app);
+void add_info(CLI::App& app);
+
+}  // namespace graft::cli

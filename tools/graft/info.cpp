@@ -1,0 +1,105 @@
+// graft info: what a checkpoint folder or a tensor file holds.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "graft/error.h"
+#include "graft/model.h"
+#include "graft/safetensors.h"
+#include "command.h"
+
+namespace graft::cli {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+struct InfoFlags {
+  std::string path;
+  bool json = false, architectures = false;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const auto size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text.empty() ? "scalar" : text;
+}
+
+std::string size_text(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+ordered_json describe_checkpoint(const Checkpoint& checkpoint) {
+  ordered_json tensors = ordered_json::object();
+  int64_t elements = 0;
+  for (const auto& name : checkpoint.names()) {
+    const auto tensor = checkpoint.info(name);
+    int64_t count = 1;
+    for (const auto size : tensor.shape) count *= size;
+    elements += count;
+    tensors[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+  }
+  ordered_json files = ordered_json::array();
+  for (const auto& file : checkpoint.files()) files.push_back(file.filename().string());
+  return {{"files", files}, {"total_bytes", checkpoint.total_bytes()}, {"elements", elements}, {"tensors", tensors}};
+}
+
+ordered_json describe(const fs::path& path) {
+  ordered_json info{{"path", path.string()}};
+  if (fs::is_directory(path)) {
+    const auto config = Config::from_pretrained(path);
+    const auto names = config.strings("architectures", std::vector<std::string>{});
+    const auto known = known_architectures();
+    const std::string name = names.empty() ? "" : names.front();
+    info["model_type"] = config.string("model_type", "");
+    info["architecture"] = name;
+    info["supported"] = std::find(known.begin(), known.end(), name) != known.end();
+    info["config"] = ordered_json::parse(config.dump());
+  }
+  info.update(describe_checkpoint(Checkpoint::open(path)));
+  return info;
+}
+
+void print(const ordered_json& info) {
+  const auto line = [](std::string_view what, const std::string& value) { std::printf("%-14s %s\n", std::string(what).c_str(), value.c_str()); };
+  line("path", info["path"]);
+  if (info.contains("architecture")) {
+    line("architecture", info["architecture"].get<std::string>() + (info["supported"] ? "" : "   (not supported)"));
+    line("model type", info["model_type"]);
+  }
+  line("elements", std::to_string(info["elements"].get<int64_t>()));
+  line("size", size_text(info["total_bytes"]));
+  line("files", std::to_string(info["files"].size()));
+  std::printf("\n");
+  for (const auto& [name, tensor] : info["tensors"].items())
+    std::printf("  %-60s %-8s %s\n", name.c_str(), tensor["dtype"].get<std::string>().c_str(),
+                shape_text(tensor["shape"].get<std::vector<int64_t>>()).c_str());
+}
+
+void run(const InfoFlags& flags) {
+  if (flags.architectures) {
+    for (const auto& name : known_architectures()) std::printf("%s\n", name.c_str());
+    return;
+  }
+  if (flags.path.empty()) throw WrongUsage("info needs a checkpoint folder or a .safetensors file");
+  const auto info = describe(flags.path);
+  if (flags.json)
+    std::cout << info.dump() << "\n";
+  else
+    print(info);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  auto* command = app.add_subcommand("info", "Show what a checkpoint or a tensor file holds");
+  auto flags = std::make_shared<InfoFlags>();
+  command->add_option("path", flags->path, "Checkpoint folder or .safetensors file");
+  command->add_flag("--json", flags->json, "Print JSON for a program to read");
+  command->add_flag("--architectures", flags->architectures, "List the architectures graft can load");
+  command->footer("Example:\n  graft info checkpoints/llama --json");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace graft::cli

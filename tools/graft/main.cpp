@@ -1,0 +1,50 @@
+// The graft program. Exit status: 0 done, 1 an error in the work, 2 wrong usage.
+#include <c10/util/Exception.h>
+
+#include <iostream>
+
+#include "graft/error.h"
+#include "graft/version.h"
+#include "command.h"
+
+namespace {
+
+constexpr int kFailed = 1, kWrongUsage = 2;
+
+int fail(int status, std::string_view message) {
+  std::cerr << "graft: " << message << "\n";
+  return status;
+}
+
+/// torch's messages carry a C++ backtrace; people get the first line.
+std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Compiles PyTorch C++ models and the adapters that fine-tune them.", "graft"};
+  app.footer("Example:\n  graft forward --model DIR --input in.safetensors --output out.safetensors\n\n`graft COMMAND --help` says more.");
+  app.set_version_flag("--version", graft::build_summary());
+  app.require_subcommand(1);
+  graft::cli::add_forward(app);
+  graft::cli::add_info(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    app.exit(error, std::cout, std::cerr);
+    return kWrongUsage;
+  } catch (const graft::cli::WrongUsage& error) {
+    return fail(kWrongUsage, error.what());
+  } catch (const graft::Error& error) {
+    return fail(kFailed, error.what());
+  } catch (const c10::Error& error) {
+    return fail(kFailed, "[torch] " + first_line(error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    return fail(kFailed, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(kFailed, first_line(error.what()));
+  }
+}
