@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """All checks of the repository: one line each, then what failed in full. `--fast` leaves clang-tidy out, `--notes` shows notes."""
+import re
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ def main():
         script = Path(__file__).resolve().parent / f"check_{name}.py"
         result = subprocess.run([sys.executable, str(script), "--root", str(args.root)], capture_output=True, text=True)
         output = result.stdout + result.stderr
-        noted = [line for line in output.splitlines() if ": note: " in line]
+        noted = [line for line in output.splitlines() if re.match(r"[^:]+:\d+: note: ", line)]  # clang's own have a column, too
         found = [line for line in output.splitlines() if line not in noted]
         verdict = "FAIL" if result.returncode else "ok"
         remark = f"  ({len(noted)} notes)" if noted else ""

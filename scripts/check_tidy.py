@@ -30,7 +30,7 @@ PLUGIN_SOURCE = Path(__file__).resolve().parent / "tidy_scope.cpp"
 # The flags that matter to a reader of the code; all others (-O3, -fPIC, -o, gcc's -fpch-preprocess ...) are left out, so that one
 # precompiled header serves the library and the tools.
 KEPT = re.compile(r"-[DUIW]|-std=|-m|-isystem|-iquote|-pthread|-fopenmp")
-DROPPED = re.compile(r"-Winvalid-pch|-Werror|-Wl,|-mno-outline-atomics")
+DROPPED = re.compile(r"-Winvalid-pch|-Werror|-W[lp],")
 TAKES_VALUE = ("-D", "-U", "-I", "-isystem", "-iquote")
 OURS = re.compile(r"-D(GRAFT_|\w+_EXPORTS)")  # macros torch does not look at, so they need no precompiled header of their own
 
@@ -87,10 +87,16 @@ class File:
         texts = [f"{name}\n{read(root / name)}" for name in sorted(reached) if (root / name).is_file()]
         self.key = digest(tools, *self.flags, torch_version(self.flags), *texts)
 
-    def pch(self, root, folder, tools):
-        # The include path is no part of the name: it differs between targets, and clang does not ask for it to be the same.
+    def pch(self, root, folder, version):
+        """Where its precompiled header is kept. The name holds what must agree between the two: not the include path."""
         essence = [flag for flag in self.pch_flags if re.match(r"-[DUm]|-std|-pthread|-fopenmp", flag)]
-        return folder / f"{digest(tools, *essence, read(root / PCH_HEADER), torch_version(self.pch_flags))}.pch"
+        return folder / f"{digest(version, *essence, read(root / PCH_HEADER), torch_version(self.pch_flags))}.pch"
+
+    def command(self, root, build, pch):
+        """Its entry in our compile_commands.json: torch from the precompiled header, or read anew where there is none."""
+        torch = [] if self.pch_flags is None else ["-include-pch", str(pch)] if pch else ["-include", str(root / PCH_HEADER)]
+        arguments = [CLANG, *self.flags, "-Wno-unknown-warning-option", *torch, "-c", str(root / self.name)]
+        return {"directory": str(build), "file": str(root / self.name), "arguments": arguments}
 
 
 def build_pch(root, target, flags):
@@ -127,23 +133,53 @@ def findings(root, output):
     return [line for line in lines if ": note: " not in line or line.startswith(("include/", *FOLDERS))]  # no notes on torch's headers
 
 
-def select(root, build, wanted):
-    """The entries of src/ and tools/, one per file, and the sources of ours that the build leaves out."""
+def entries_of(root, build):
+    """The entries of compile_commands.json for src/ and tools/: {name: entry}, one per file."""
     entries = {}
     for entry in json.loads(read(build / "compile_commands.json")):
         path = Path(os.path.normpath(Path(entry["directory"]) / entry["file"]))
         if path.is_relative_to(root) and path.is_file() and path.relative_to(root).as_posix().startswith(FOLDERS):
             entries.setdefault(path.relative_to(root).as_posix(), {**entry, "file": str(path)})
-    if wanted:
-        names = {os.path.relpath(Path(name).resolve(), root) for name in wanted}
-        return {name: entry for name, entry in entries.items() if name in names}, sorted(names - set(entries))
-    sources = [n for n in repo_files(root) if n.startswith(FOLDERS) and n.endswith((".cpp", ".cc"))]
-    return entries, sorted(set(sources) - set(entries))
+    return entries
 
 
-def main():
+def prepare(root, build, work, files, todo, version, with_pch):
+    """Builds the precompiled headers that are missing, removes those of the past, and writes our compile_commands.json."""
+    pchs = {f.name: f.pch(root, work, version) for f in files if with_pch and f.pch_flags is not None}
+    for file in todo:
+        path = pchs.get(file.name)
+        if path and not path.exists():
+            started = time.monotonic()
+            build_pch(root, path, file.pch_flags)
+            print(f"{PCH_HEADER}:1: note: precompiled in {time.monotonic() - started:.0f} s", flush=True)
+    if with_pch:
+        for old in set(work.glob("*.pch")) - set(pchs.values()):  # 150 MB each
+            old.unlink()
+    database = work / ("with_pch" if with_pch else "no_pch") / "compile_commands.json"
+    database.parent.mkdir(exist_ok=True)
+    scratch = database.with_suffix(f".{os.getpid()}")
+    scratch.write_text(json.dumps([f.command(root, build, pchs.get(f.name)) for f in files], indent=1))
+    scratch.rename(database)
+    return database.parent
+
+
+def check(root, database, plugin, file):
+    """(passed, findings, seconds) of one file."""
+    started = time.monotonic()
+    command = [CLANG_TIDY, "-p", str(database), "--quiet", f"--config-file={root / '.clang-tidy'}"]
+    command += [f"--header-filter=^{re.escape(str(root))}/(src|include|tools)/"]
+    if plugin:
+        command += [f"--load={plugin}", "--checks=graft-own-code"]
+    result = subprocess.run([*command, str(root / file.name)], capture_output=True, text=True)
+    found = findings(root, result.stdout + result.stderr)
+    if result.returncode and not found:
+        found = [f"{file.name}:1: {CLANG_TIDY} failed: {result.stderr.strip()[-500:]}"]
+    return result.returncode == 0, found, time.monotonic() - started
+
+
+def arguments():
     options = parser(__doc__)
-    options.add_argument("files", nargs="*", help="only these (all of src/ and tools/ without)")
+    options.add_argument("files", nargs="*", help="only these (without any: all of src/ and tools/)")
     options.add_argument("--build", type=Path, help="the build folder with compile_commands.json (ROOT/build)")
     options.add_argument("--jobs", type=int, default=os.cpu_count())
     options.add_argument("--clang-headers", type=Path, help="where clang-tidy/ClangTidyCheck.h is, if not with llvm-config-19")
@@ -151,7 +187,11 @@ def main():
     options.add_argument("--no-pch", action="store_true", help="parse torch in every file (to measure)")
     options.add_argument("--no-scope", action="store_true", help="do not load the plugin (to measure)")
     options.add_argument("--times", action="store_true", help="print the seconds of each file")
-    args = options.parse_args()
+    return options.parse_args()
+
+
+def main():
+    args = arguments()
     root = args.root.resolve()
     build = (args.build or root / "build").resolve()
     for tool in (CLANG, CLANG_TIDY):
@@ -162,63 +202,30 @@ def main():
     work = build / "tidy"
     (work / "stamps").mkdir(parents=True, exist_ok=True)
 
-    entries, left_out = select(root, build, args.files)
-    for name in left_out:
-        print(f"{name}:1: note: not part of this build, so not checked")
+    # What there is, in which state, and what of it has not passed yet.
     version = subprocess.run([CLANG_TIDY, "--version"], capture_output=True, text=True).stdout
-    config = root / ".clang-tidy"
-    tools = digest(version, read(config), read(Path(__file__)), read(PLUGIN_SOURCE))
-    graph = include_graph(root, [n for n in repo_files(root) if n.endswith(CPP_SUFFIXES)])
+    tools = digest(version, read(root / ".clang-tidy"), read(Path(__file__)), read(PLUGIN_SOURCE))
+    graph = include_graph(root, [name for name in repo_files(root) if name.endswith(CPP_SUFFIXES)])
+    entries = entries_of(root, build)
     files = [File(root, entry, graph, tools) for _, entry in sorted(entries.items())]
+    stamps = {f.name: work / "stamps" / (f.name.replace("/", "+") + ".passed") for f in files}
+    wanted = {os.path.relpath(Path(name).resolve(), root) for name in args.files} or set(graph)
+    for name in sorted(wanted - set(entries)):
+        if name.startswith(FOLDERS) and name.endswith((".cpp", ".cc")):
+            print(f"{name}:1: note: not part of this build, so not checked")
+    chosen = [f for f in files if f.name in wanted]
+    todo = [f for f in chosen if args.no_cache or not stamps[f.name].exists() or read(stamps[f.name]) != f.key]
 
-    def stamp(file):
-        return work / "stamps" / (file.name.replace("/", "+") + ".passed")
-
-    todo = [f for f in files if args.no_cache or not stamp(f).exists() or read(stamp(f)) != f.key]
     plugin = build_plugin(work, args.clang_headers) if todo and not args.no_scope else None
     if todo and not plugin and not args.no_scope:
-        print("scripts/check_tidy.py:1: note: without libclang-19-dev a file with torch takes 80 s instead of 3; install it")
-
-    # Precompiled headers that nothing uses any more are large: away with them.
-    pchs = {} if args.no_pch else {f.pch(root, work, version): f.pch_flags for f in files if f.pch_flags is not None}
-    if not args.files and not args.no_pch:
-        for old in set(work.glob("*.pch")) - set(pchs):
-            old.unlink()
-    needed = {f.name: f.pch(root, work, version) for f in todo if f.pch_flags is not None and not args.no_pch}
-    for path in sorted(set(needed.values())):
-        if not path.exists():
-            started = time.monotonic()
-            build_pch(root, path, pchs[path])
-            print(f"{PCH_HEADER}:1: note: precompiled in {time.monotonic() - started:.0f} s")
-
-    commands = []
-    for f in todo:
-        pch = ["-include-pch", str(needed[f.name])] if f.name in needed else []
-        forced = ["-include", str(root / PCH_HEADER)] if args.no_pch and f.pch_flags is not None else []
-        arguments = [CLANG, *f.flags, "-Wno-unknown-warning-option", *pch, *forced, "-c", str(root / f.name)]
-        commands.append({"directory": str(build), "file": str(root / f.name), "arguments": arguments})
-    (work / "compile_commands.json").write_text(json.dumps(commands, indent=1))
-
-    def check(file):
-        started = time.monotonic()
-        command = [CLANG_TIDY, "-p", str(work), "--quiet", f"--config-file={config}"]
-        command += [f"--header-filter=^{re.escape(str(root))}/(src|include|tools)/"]
-        if plugin:
-            command += [f"--load={plugin}", "--checks=graft-own-code"]
-        result = subprocess.run([*command, str(root / file.name)], capture_output=True, text=True)
-        found = findings(root, result.stdout + result.stderr)
-        if result.returncode == 0:
-            stamp(file).write_text(file.key)
-        elif not found:
-            found = [f"{file.name}:1: {CLANG_TIDY} failed: {result.stderr.strip()[-500:]}"]
-        else:
-            stamp(file).unlink(missing_ok=True)
-        return result.returncode, found, time.monotonic() - started
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        results = list(pool.map(check, todo))
+        print("scripts/check_tidy.py:1: note: without libclang-19-dev a file with torch takes 80 s instead of 4; install it", flush=True)
+    database = prepare(root, build, work, files, todo, version, not args.no_pch)
     printed = set()
-    for file, (_, found, seconds) in zip(todo, results):
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(lambda file: check(root, database, plugin, file), todo))
+    for file, (passed, found, seconds) in zip(todo, results):
+        if passed:
+            stamps[file.name].write_text(file.key)
         if args.times:
             print(f"{seconds:6.1f} s  {file.name}")
         for line in found:
@@ -227,8 +234,8 @@ def main():
                 print(line)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     timing = f" ({spent.ru_utime + spent.ru_stime:.0f} s of processor time in all)" if args.times else ""
-    print(f"{len(todo)} files checked, {len(files) - len(todo)} unchanged since they passed{timing}")
-    return 1 if any(code for code, _, _ in results) else 0
+    print(f"{len(todo)} files checked, {len(chosen) - len(todo)} unchanged since they passed{timing}")
+    return 0 if all(passed for passed, _, _ in results) else 1
 
 
 if __name__ == "__main__":

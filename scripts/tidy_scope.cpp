@@ -1,9 +1,10 @@
 // A clang-tidy plugin that shows the checks our own code only.
 //
-// clang-tidy 19 matches every check against every declaration of every header, also of a precompiled one, and throws the findings in
-// system headers away: 80 of the 85 seconds of a file that includes torch. This "check" matches the translation unit, which is visited
-// first, and narrows what is visited after it to the declarations that come from neither a precompiled nor a system header.
-// check_tidy.py builds and loads it. (From clang-tidy 22 on something like it is built in.)
+// clang-tidy 19 matches every check against every declaration of every header, also of a precompiled one, and
+// throws the findings in system headers away: 80 of the 85 seconds of a file that includes torch. This
+// "check" matches the translation unit, which is visited first, and narrows what is visited after it to the
+// declarations that come from neither a precompiled nor a system header. check_tidy.py builds and loads it.
+// (From clang-tidy 22 on something like it is built in.)
 #include <clang-tidy/ClangTidyCheck.h>
 #include <clang-tidy/ClangTidyModule.h>
 #include <clang-tidy/ClangTidyModuleRegistry.h>
@@ -44,6 +45,7 @@ class ScopeModule : public tidy::ClangTidyModule {
   }
 };
 
-const tidy::ClangTidyModuleRegistry::Add<ScopeModule> registration("graft", "Limits the checks to our own code.");
+const tidy::ClangTidyModuleRegistry::Add<ScopeModule> registration("graft",
+                                                                   "Limits the checks to our own code.");
 
 }  // namespace

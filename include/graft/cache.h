@@ -1,7 +1,8 @@
 // Key/value caches for step-by-step decoding, in two forms.
 //
-// GrowingCache concatenates: any length, a new shape each step. StaticCache writes into buffers of a fixed capacity: shapes never change,
-// which is what a compiled decode step needs. Both hold [batch, heads, length, head_dim] per layer.
+// GrowingCache concatenates: any length, a new shape each step. StaticCache writes into buffers of a fixed
+// capacity: shapes never change, which is what a compiled decode step needs. Both hold [batch, heads, length,
+// head_dim] per layer.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +17,8 @@ class KVCache {
   virtual ~KVCache() = default;
 
   /// Adds the new tokens' keys and values of one layer; gives what the layer attends to.
-  virtual std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) = 0;
+  virtual std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,
+                                                   const at::Tensor& values) = 0;
   /// Called once per model call, after all layers, with the number of tokens that were added.
   virtual void advance(int64_t tokens) = 0;
   /// Tokens held before the current call.
@@ -31,7 +33,8 @@ class KVCache {
 
 class GrowingCache : public KVCache {
  public:
-  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) override;
+  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,
+                                           const at::Tensor& values) override;
   void advance(int64_t tokens) override { seen_ += tokens; }
   int64_t seen() const override { return seen_; }
   at::Tensor seen_tensor(const at::Device& device) const override;
@@ -47,7 +50,8 @@ class StaticCache : public KVCache {
  public:
   /// Room for `capacity` tokens; going past it is a UsageError before anything is written.
   explicit StaticCache(int64_t capacity);
-  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) override;
+  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,
+                                           const at::Tensor& values) override;
   void advance(int64_t tokens) override;
   int64_t seen() const override { return seen_; }
   at::Tensor seen_tensor(const at::Device& device) const override;

@@ -1,7 +1,7 @@
 // A model's configuration: the content of a Hugging Face config.json, read by key.
 //
-// A key that is present but null counts as absent, as in transformers. Every key that is read is remembered, so that a loader can name
-// the fields of a config.json that nothing looked at.
+// A key that is present but null counts as absent, as in transformers. Every key that is read is remembered,
+// so that a loader can name the fields of a config.json that nothing looked at.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,16 +26,20 @@ class Config {
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
-  std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> fallback = {}) const;
-  std::vector<std::string> strings(std::string_view key, std::optional<std::vector<std::string>> fallback = {}) const;
+  std::vector<int64_t> integers(std::string_view key,
+                                std::optional<std::vector<int64_t>> fallback = {}) const;
+  std::vector<std::string> strings(std::string_view key,
+                                   std::optional<std::vector<std::string>> fallback = {}) const;
   std::optional<int64_t> optional_integer(std::string_view key) const;
 
-  /// The object under `key`; an empty one when absent. Reads through it are remembered here as reads of `key`.
+  /// The object under `key`; an empty one when absent. Reads through it are remembered here as reads of
+  /// `key`.
   Config object(std::string_view key) const;
   /// An integer of at least `least`: sizes and counts, of which a zero or a negative one is a broken config.
   int64_t size(std::string_view key, std::optional<int64_t> fallback = {}, int64_t least = 1) const;
 
-  /// Number of labels of a classification head: `id2label`'s length, else `num_labels`, else 2 (transformers' rule).
+  /// Number of labels of a classification head: `id2label`'s length, else `num_labels`, else 2 (transformers'
+  /// rule).
   int64_t num_labels() const;
 
   void set(std::string_view key, std::string_view value);

@@ -1,5 +1,5 @@
-// The errors graft throws. Catch graft::Error for all of them; a message starts with the part that failed, "[safetensors] ...", and says
-// what to do where something can be done.
+// The errors graft throws. Catch graft::Error for all of them; a message starts with the part that failed,
+// "[safetensors] ...", and says what to do where something can be done.
 #pragma once
 #include <stdexcept>
 #include <string>

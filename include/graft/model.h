@@ -18,7 +18,8 @@
 
 namespace graft {
 
-/// What a model may be given. An undefined tensor is an input that is not there; one that the architecture has no use for is a UsageError.
+/// What a model may be given. An undefined tensor is an input that is not there; one that the architecture
+/// has no use for is a UsageError.
 struct ModelInputs {
   at::Tensor input_ids = {};       ///< [batch, seq], int64
   at::Tensor attention_mask = {};  ///< [batch, seq] of 0/1; with a cache [batch, seen + seq]
@@ -48,7 +49,8 @@ class PreTrainedModel : public torch::nn::Module {
   at::ScalarType dtype() const;
   at::Device device() const;
 
-  /// Writes config.json and model.safetensors (or shards), each whole or not at all. A tensor that two names share is stored once.
+  /// Writes config.json and model.safetensors (or shards), each whole or not at all. A tensor that two names
+  /// share is stored once.
   void save_pretrained(const std::filesystem::path& dir, int64_t max_shard_bytes = 50'000'000'000) const;
 
   /// Trades time for memory in training: each block's activations are recomputed in the backward pass.
@@ -72,33 +74,41 @@ class PreTrainedModel : public torch::nn::Module {
 struct LoadOptions {
   std::optional<at::ScalarType> dtype = {};  ///< default: what config.json says, else the checkpoint's own
   at::Device device = at::kCPU;
-  /// Weights that the checkpoint lacks are made fresh instead of being an error: a new head on a pretrained body.
+  /// Weights that the checkpoint lacks are made fresh instead of being an error: a new head on a pretrained
+  /// body.
   bool initialise_missing = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  ///< bytes
 };
 
 /// Picks the class that config.json's `architectures` names.
 struct AutoModelForAny {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
   /// Fresh weights, as transformers initialises them, by torch's default generator.
   static std::shared_ptr<PreTrainedModel> from_config(const Config& config, const LoadOptions& = {});
 };
 
-/// Pick the class for a task by config.json's `model_type`, whatever head the checkpoint has: weights of another head are left out.
+/// Pick the class for a task by config.json's `model_type`, whatever head the checkpoint has: weights of
+/// another head are left out.
 struct AutoModel {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
 };
 struct AutoModelForCausalLM {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
 };
 struct AutoModelForMaskedLM {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
 };
 struct AutoModelForSequenceClassification {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
 };
 struct AutoModelForImageClassification {
-  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir, const LoadOptions& = {});
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
 };
 
 /// Names of all architectures that can be loaded.

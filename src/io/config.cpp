@@ -65,7 +65,8 @@ Config Config::from_pretrained(const std::filesystem::path& dir) {
 bool Config::has(std::string_view key) const { return state_->find(key) != nullptr; }
 
 int64_t Config::integer(std::string_view key, std::optional<int64_t> fallback) const {
-  return state_->get<int64_t>(key, fallback, "an integer", [](const json& v) { return v.is_number_integer(); });
+  return state_->get<int64_t>(key, fallback, "an integer",
+                              [](const json& v) { return v.is_number_integer(); });
 }
 
 double Config::number(std::string_view key, std::optional<double> fallback) const {
@@ -80,7 +81,8 @@ std::string Config::string(std::string_view key, std::optional<std::string> fall
   return state_->get<std::string>(key, fallback, "a string", [](const json& v) { return v.is_string(); });
 }
 
-std::vector<int64_t> Config::integers(std::string_view key, std::optional<std::vector<int64_t>> fallback) const {
+std::vector<int64_t> Config::integers(std::string_view key,
+                                      std::optional<std::vector<int64_t>> fallback) const {
   return state_->get<std::vector<int64_t>>(key, fallback, "a list of integers", [](const json& v) {
     return v.is_array() &&
            std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_number_integer(); });
@@ -127,7 +129,9 @@ int64_t Config::num_labels() const {
   return size("num_labels", 2);
 }
 
-void Config::set(std::string_view key, std::string_view value) { state_->values[std::string(key)] = std::string(value); }
+void Config::set(std::string_view key, std::string_view value) {
+  state_->values[std::string(key)] = std::string(value);
+}
 void Config::set(std::string_view key, int64_t value) { state_->values[std::string(key)] = value; }
 void Config::set(std::string_view key, bool value) { state_->values[std::string(key)] = value; }
 void Config::set(std::string_view key, const std::vector<std::string>& value) {

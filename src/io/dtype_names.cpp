@@ -5,10 +5,8 @@
 namespace graft::io {
 namespace {
 
-constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {{"float32", at::kFloat},
-                                                                  {"float16", at::kHalf},
-                                                                  {"bfloat16", at::kBFloat16},
-                                                                  {"float64", at::kDouble}};
+constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {
+    {"float32", at::kFloat}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
 
 }  // namespace
 

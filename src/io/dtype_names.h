@@ -7,7 +7,8 @@
 
 namespace graft::io {
 
-/// A dtype that a model's weights can have; ConfigError naming `key` for any other word. "torch.float16" is accepted, as old files say it.
+/// A dtype that a model's weights can have; ConfigError naming `key` for any other word. "torch.float16" is
+/// accepted, as old files say it.
 at::ScalarType floating_dtype(std::string_view name, std::string_view key);
 std::string dtype_name(at::ScalarType dtype);
 

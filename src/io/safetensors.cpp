@@ -30,6 +30,14 @@ struct SafetensorsFile::State {
     if (found == by_name.end()) fail("there is no tensor " + io::quote(name));
     return *found->second;
   }
+  /// Has no bytes in the file to point at. Through view(), since at::empty refuses shapes like [0, 2^40,
+  /// 2^40], which the format allows.
+  at::Tensor empty_tensor(std::string_view name, at::IntArrayRef shape,
+                          const at::TensorOptions& options) const try {
+    return at::empty({0}, options).view(shape);
+  } catch (const c10::Error&) {
+    fail("the tensor " + io::quote(name) + " is empty, but its other dimensions are too large for torch");
+  }
   [[noreturn]] void fail(const std::string& what) const {
     throw FormatError("[safetensors] " + io::quote_path(path) + ": " + what);
   }
@@ -78,7 +86,7 @@ at::Tensor SafetensorsFile::tensor(std::string_view name) const {
     shape.back() /= 2;
   }
   const auto options = at::TensorOptions().dtype(type);
-  if (entry.bytes() == 0) return at::empty(shape, options);  // an empty file part has no address
+  if (entry.bytes() == 0) return empty_tensor(entry.name, shape, options);
 
   std::byte* data = state_->file->bytes().data() + state_->header.data_start + entry.begin;
   const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;

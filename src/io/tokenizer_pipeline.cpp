@@ -4,6 +4,7 @@
 #include "io/format/utf8.h"
 
 namespace graft::io {
+
 // The whole text, also where most of it is then cut off: which of a pair is the longer one decides how both
 // are cut.
 std::vector<int64_t> TokenizerPipeline::tokenize(std::string_view text) const {

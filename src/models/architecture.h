@@ -23,8 +23,8 @@ struct Architecture {
   /// Pairs {name, name it is tied to} where the config ties embeddings.
   std::vector<std::pair<std::string, std::string>> tied = {};
   bool ties_by_default = false;
-  /// Where checkpoints spell a path otherwise than the module tree: {path's fragment, file's fragment}, whole dot-separated parts. Both are
-  /// read; the file's is written, as transformers does.
+  /// Where checkpoints spell a path otherwise than the module tree: {path's fragment, file's fragment}, whole
+  /// dot-separated parts. Both are read; the file's is written, as transformers does.
   std::vector<std::pair<std::string, std::string>> stored_as = {};
   /// Key endings that old checkpoints have and nobody needs: masks and positions that are computed now.
   std::vector<std::string_view> obsolete = {};

@@ -12,7 +12,8 @@ at::Tensor last_token_logits(const Config& config, const at::Tensor& logits, con
   return last_token_logits(config.optional_integer("pad_token_id"), logits, input_ids);
 }
 
-at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logits, const at::Tensor& input_ids) {
+at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logits,
+                             const at::Tensor& input_ids) {
   const int64_t batch = logits.size(0);
   if (!pad) {
     if (batch != 1)
@@ -37,7 +38,8 @@ at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& lik
 
 void check_counted_positions(const ModelInputs& inputs, int64_t count) {
   if (inputs.position_ids.defined()) return;
-  const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0, tokens = inputs.input_ids.size(1);
+  const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0,
+                tokens = inputs.input_ids.size(1);
   if (seen + tokens > count)
     throw UsageError("[models] " + std::to_string(seen + tokens) + " tokens are more than the " +
                      std::to_string(count) + " positions this model has");
@@ -46,7 +48,8 @@ void check_counted_positions(const ModelInputs& inputs, int64_t count) {
 std::shared_ptr<KVCache> cache_for_layers(const ModelInputs& inputs, bool recompute) {
   if (!recompute) return inputs.past_key_values;
   if (inputs.past_key_values && inputs.past_key_values->seen() > 0)
-    throw UsageError("[models] gradient checkpointing in training cannot go on from a cache that holds tokens");
+    throw UsageError(
+        "[models] gradient checkpointing in training cannot go on from a cache that holds tokens");
   return nullptr;
 }
 
@@ -55,7 +58,8 @@ at::Tensor packed_positions(const Config& config, const ModelInputs& inputs) {
 }
 
 void check_inputs(const ModelInputs& inputs, std::string_view architecture,
-                  std::initializer_list<std::string_view> required, std::initializer_list<std::string_view> accepted) {
+                  std::initializer_list<std::string_view> required,
+                  std::initializer_list<std::string_view> accepted) {
   const std::pair<std::string_view, bool> given[] = {{"input_ids", inputs.input_ids.defined()},
                                                      {"attention_mask", inputs.attention_mask.defined()},
                                                      {"position_ids", inputs.position_ids.defined()},
@@ -82,10 +86,14 @@ void check_inputs(const ModelInputs& inputs, std::string_view architecture,
 void check_common_config(const Config& config) {
   const auto refuse = [](const std::string& what) { throw ConfigError("[models] " + what); };
   if (config.has("quantization_config"))
-    refuse("\"quantization_config\" is set: quantised checkpoints are not supported yet; save a dequantised one");
-  if (!config.boolean("is_causal", true)) refuse("\"is_causal\" is false: bidirectional decoders are not supported");
+    refuse(
+        "\"quantization_config\" is set: quantised checkpoints are not supported yet; save a dequantised "
+        "one");
+  if (!config.boolean("is_causal", true))
+    refuse("\"is_causal\" is false: bidirectional decoders are not supported");
   if (config.boolean("add_cross_attention", false)) refuse("\"add_cross_attention\" is not supported");
-  if (config.boolean("is_encoder_decoder", false)) refuse("\"is_encoder_decoder\" is not supported by this architecture");
+  if (config.boolean("is_encoder_decoder", false))
+    refuse("\"is_encoder_decoder\" is not supported by this architecture");
   if (config.has("per_layer_config")) refuse("\"per_layer_config\" is not supported");
 }
 

@@ -118,9 +118,9 @@ class LlamaModel : public PreTrainedModel {
   LlamaModel(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
     const LlamaSizes s(config);
     embed_tokens = b.child<nn::Embedding>(*this, "embed_tokens", s.vocab, s.hidden, s.padding_idx);
-    layers = b.child<nn::List<LlamaDecoderLayer>>(*this, "layers", s.layers, [&](const nn::Build& at, int64_t i) {
-      return std::make_shared<LlamaDecoderLayer>(at, s, i);
-    });
+    layers = b.child<nn::List<LlamaDecoderLayer>>(
+        *this, "layers", s.layers,
+        [&](const nn::Build& at, int64_t i) { return std::make_shared<LlamaDecoderLayer>(at, s, i); });
     norm = b.child<nn::RMSNorm>(*this, "norm", s.hidden, s.eps);
     rotary_emb = std::make_shared<nn::RotaryEmbedding>(b / "rotary_emb", config, s.head_dim);
   }
@@ -134,11 +134,13 @@ class LlamaModel : public PreTrainedModel {
     auto x = embed_tokens->forward(inputs.input_ids);
     const bool recompute = checkpointing_ && is_training();
     const auto cache = recompute ? nullptr : inputs.past_key_values;  // a cache must not be written twice
-    const LayerInputs in{.mask = nn::causal_mask({x, inputs.attention_mask, cache.get(), packed_positions(config(), inputs)}),
-                         .rotation = rotary_emb->forward(x, positions_or_default(inputs, x)),
-                         .cache = cache};
+    const LayerInputs in{
+        .mask = nn::causal_mask({x, inputs.attention_mask, cache.get(), packed_positions(config(), inputs)}),
+        .rotation = rotary_emb->forward(x, positions_or_default(inputs, x)),
+        .cache = cache};
     for (const auto& layer : *layers)
-      x = recompute ? nn::checkpointed(*layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
+      x = recompute ? nn::checkpointed(
+                          *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
                     : layer->forward(x, in);
     if (cache) cache->advance(inputs.input_ids.size(1));
     return norm->forward(x);
@@ -165,7 +167,8 @@ class LlamaForCausalLM : public PreTrainedModel {
   }
 
   ModelOutput forward(const ModelInputs& inputs) override {
-    check_inputs(inputs, "LlamaForCausalLM", {"input_ids"}, {"attention_mask", "position_ids", "past_key_values", "labels"});
+    check_inputs(inputs, "LlamaForCausalLM", {"input_ids"},
+                 {"attention_mask", "position_ids", "past_key_values", "labels"});
     ModelOutput out{.logits = lm_head->forward(model->hidden_states(inputs))};
     if (inputs.labels.defined()) out.loss = nn::causal_lm_loss(out.logits, inputs.labels);
     return out;
@@ -182,7 +185,8 @@ class LlamaForSequenceClassification : public PreTrainedModel {
  public:
   LlamaForSequenceClassification(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
     model = b.child<LlamaModel>(*this, "model", config);
-    score = b.child<nn::Linear>(*this, "score", model->embed_tokens->weight.size(1), config.num_labels(), false);
+    score =
+        b.child<nn::Linear>(*this, "score", model->embed_tokens->weight.size(1), config.num_labels(), false);
   }
 
   ModelOutput forward(const ModelInputs& inputs) override {

@@ -160,8 +160,7 @@ class OPTDecoder : public torch::nn::Module {
     auto x = embed_tokens->forward(inputs.input_ids);
     const auto cache = cache_for_layers(inputs, recompute);
     // No position_ids here: OPT has no packed sequences, its positions say nothing of where one ends.
-    const LayerInputs in{.mask = nn::causal_mask({x, inputs.attention_mask, cache.get()}),
-                         .cache = cache};
+    const LayerInputs in{.mask = nn::causal_mask({x, inputs.attention_mask, cache.get()}), .cache = cache};
     const auto at_position = embed_positions->forward(positions(inputs) + kPositionOffset);
     x = (project_in ? project_in->forward(x) : x) + at_position;
     for (const auto& layer : *layers) x = dropped_or(layer, x, in, recompute);

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 struct ModelFactory {
   static std::shared_ptr<PreTrainedModel> build(const Architecture& architecture, nn::ParameterSource& source,
                                                 const Config& config) {
-    const double std = architecture.init_std_key.empty() ? 0.02 : config.number(architecture.init_std_key, 0.02);
+    const double std =
+        architecture.init_std_key.empty() ? 0.02 : config.number(architecture.init_std_key, 0.02);
     auto model = architecture.make(nn::Build(source, std), config);
     model->architecture_ = architecture.name;
     model->eval();
@@ -27,14 +28,42 @@ struct ModelFactory {
 
 namespace {
 
-// Fields that no forward pass depends on. (transformers_version and the like; token ids that only generation reads.)
-const std::vector<std::string_view> kInert{
-    "_name_or_path", "architectures", "auto_map", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward",
-    "cls_token_id", "decoder_start_token_id", "dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing", "id2label",
-    "initializer_range", "is_decoder", "label2id", "model_type", "num_labels", "output_attentions", "output_hidden_states",
-    "pad_token_id", "prefix", "pretraining_tp", "problem_type", "return_dict", "sep_token_id", "task_specific_params",
-    "tie_word_embeddings", "tokenizer_class", "torch_dtype", "transformers_version", "unk_token_id", "use_cache",
-    "use_return_dict"};
+// Fields that no forward pass depends on. (transformers_version and the like; token ids that only generation
+// reads.)
+const std::vector<std::string_view> kInert{"_name_or_path",
+                                           "architectures",
+                                           "auto_map",
+                                           "begin_suppress_tokens",
+                                           "bos_token_id",
+                                           "chunk_size_feed_forward",
+                                           "cls_token_id",
+                                           "decoder_start_token_id",
+                                           "dtype",
+                                           "eos_token_id",
+                                           "finetuning_task",
+                                           "gradient_checkpointing",
+                                           "id2label",
+                                           "initializer_range",
+                                           "is_decoder",
+                                           "label2id",
+                                           "model_type",
+                                           "num_labels",
+                                           "output_attentions",
+                                           "output_hidden_states",
+                                           "pad_token_id",
+                                           "prefix",
+                                           "pretraining_tp",
+                                           "problem_type",
+                                           "return_dict",
+                                           "sep_token_id",
+                                           "task_specific_params",
+                                           "tie_word_embeddings",
+                                           "tokenizer_class",
+                                           "torch_dtype",
+                                           "transformers_version",
+                                           "unk_token_id",
+                                           "use_cache",
+                                           "use_return_dict"};
 
 at::ScalarType checkpoint_dtype(const Config& config, const Checkpoint& checkpoint) {
   for (const char* key : {"dtype", "torch_dtype"})
@@ -53,8 +82,8 @@ void report_unread(const Config& config) {
   if (!names.empty()) log_warning("[config] fields of config.json that this model does not use: " + names);
 }
 
-std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Config& config, const fs::path& dir,
-                                      const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Config& config,
+                                      const fs::path& dir, const LoadOptions& options) {
   const auto checkpoint = Checkpoint::open(dir);
   const auto dtype = options.dtype.value_or(checkpoint_dtype(config, checkpoint));
   CheckpointSource source(checkpoint, architecture,
@@ -72,7 +101,8 @@ const Architecture& named_architecture(const Config& config) {
   const auto names = config.strings("architectures", std::vector<std::string>{});
   if (names.size() == 1) return find_architecture(names[0]);
   if (names.empty()) return find_architecture(config.model_type(), Task::base);
-  throw ConfigError("[models] config.json names " + std::to_string(names.size()) + " architectures; one is needed");
+  throw ConfigError("[models] config.json names " + std::to_string(names.size()) +
+                    " architectures; one is needed");
 }
 
 std::shared_ptr<PreTrainedModel> load_for(Task task, const fs::path& dir, const LoadOptions& options) {
@@ -82,12 +112,14 @@ std::shared_ptr<PreTrainedModel> load_for(Task task, const fs::path& dir, const 
 
 }  // namespace
 
-std::shared_ptr<PreTrainedModel> AutoModelForAny::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForAny::from_pretrained(const fs::path& dir,
+                                                                  const LoadOptions& options) {
   const auto config = Config::from_pretrained(dir);
   return load(named_architecture(config), config, dir, options);
 }
 
-std::shared_ptr<PreTrainedModel> AutoModelForAny::from_config(const Config& config, const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForAny::from_config(const Config& config,
+                                                              const LoadOptions& options) {
   RandomSource source(at::TensorOptions(options.dtype.value_or(at::kFloat)).device(options.device));
   auto model = ModelFactory::build(named_architecture(config), source, config);
   report_unread(config);
@@ -97,18 +129,20 @@ std::shared_ptr<PreTrainedModel> AutoModelForAny::from_config(const Config& conf
 std::shared_ptr<PreTrainedModel> AutoModel::from_pretrained(const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::base, dir, options);
 }
-std::shared_ptr<PreTrainedModel> AutoModelForCausalLM::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForCausalLM::from_pretrained(const fs::path& dir,
+                                                                       const LoadOptions& options) {
   return load_for(Task::causal_lm, dir, options);
 }
-std::shared_ptr<PreTrainedModel> AutoModelForMaskedLM::from_pretrained(const fs::path& dir, const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForMaskedLM::from_pretrained(const fs::path& dir,
+                                                                       const LoadOptions& options) {
   return load_for(Task::masked_lm, dir, options);
 }
-std::shared_ptr<PreTrainedModel> AutoModelForSequenceClassification::from_pretrained(const fs::path& dir,
-                                                                                     const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForSequenceClassification::from_pretrained(
+    const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::sequence_classification, dir, options);
 }
-std::shared_ptr<PreTrainedModel> AutoModelForImageClassification::from_pretrained(const fs::path& dir,
-                                                                                  const LoadOptions& options) {
+std::shared_ptr<PreTrainedModel> AutoModelForImageClassification::from_pretrained(
+    const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::image_classification, dir, options);
 }
 

@@ -55,8 +55,10 @@ const Architecture& find_architecture(std::string_view model_type, Task task) {
     names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
   if (names.empty())
-    throw ConfigError("[models] model_type \"" + std::string(model_type) + "\" is not supported; `graft info --architectures` lists what is");
-  throw ConfigError("[models] model_type \"" + std::string(model_type) + "\" has no class for this task; it has " + names);
+    throw ConfigError("[models] model_type \"" + std::string(model_type) +
+                      "\" is not supported; `graft info --architectures` lists what is");
+  throw ConfigError("[models] model_type \"" + std::string(model_type) +
+                    "\" has no class for this task; it has " + names);
 }
 
 }  // namespace graft

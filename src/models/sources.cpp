@@ -37,14 +37,22 @@ at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, co
   // Drawn in float32 and rounded, so that a seed gives the same model in every dtype.
   auto value = at::empty(shape, at::kFloat);
   switch (init.kind) {
-    case Kind::normal: value.normal_(0, init.std); break;
-    case Kind::zeros: value.zero_(); break;
-    case Kind::ones: value.fill_(1); break;
+    case Kind::normal:
+      value.normal_(0, init.std);
+      break;
+    case Kind::zeros:
+      value.zero_();
+      break;
+    case Kind::ones:
+      value.fill_(1);
+      break;
     case Kind::truncated_normal: {
       // By redrawing what falls outside two standard deviations: the same distribution as inverting the CDF.
       value.normal_(0, init.std);
-      for (auto outside = value.abs() > 2 * init.std; outside.any().item<bool>(); outside = value.abs() > 2 * init.std)
-        value.masked_scatter_(outside, at::empty({outside.sum().item<int64_t>()}, at::kFloat).normal_(0, init.std));
+      for (auto outside = value.abs() > 2 * init.std; outside.any().item<bool>();
+           outside = value.abs() > 2 * init.std)
+        value.masked_scatter_(outside,
+                              at::empty({outside.sum().item<int64_t>()}, at::kFloat).normal_(0, init.std));
       break;
     }
     case Kind::kaiming_fan_out: {
@@ -58,15 +66,21 @@ at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, co
   return value.to(options_);
 }
 
-at::Tensor RandomSource::buffer(const std::string&, at::IntArrayRef shape, at::ScalarType dtype, double fill) {
+at::Tensor RandomSource::buffer(const std::string&, at::IntArrayRef shape, at::ScalarType dtype,
+                                double fill) {
   return at::full(shape, fill, options_.dtype(dtype));
 }
 
-CheckpointSource::CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture, Wanted wanted)
-    : checkpoint_(checkpoint), architecture_(architecture), wanted_(std::move(wanted)), fresh_(wanted_.options) {
+CheckpointSource::CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture,
+                                   Wanted wanted)
+    : checkpoint_(checkpoint),
+      architecture_(architecture),
+      wanted_(std::move(wanted)),
+      fresh_(wanted_.options) {
   const std::string prefix = std::string(architecture.base_prefix) + ".";
   const auto& names = checkpoint.names();
-  checkpoint_has_prefix_ = std::any_of(names.begin(), names.end(), [&](const auto& n) { return n.starts_with(prefix); });
+  checkpoint_has_prefix_ =
+      std::any_of(names.begin(), names.end(), [&](const auto& n) { return n.starts_with(prefix); });
 }
 
 std::string CheckpointSource::locate(const std::string& path) const {
@@ -89,7 +103,8 @@ std::string CheckpointSource::locate(const std::string& path) const {
   return {};
 }
 
-at::Tensor CheckpointSource::take(const std::string& name, at::IntArrayRef shape, std::optional<at::ScalarType> dtype) {
+at::Tensor CheckpointSource::take(const std::string& name, at::IntArrayRef shape,
+                                  std::optional<at::ScalarType> dtype) {
   taken_.insert(name);
   auto tensor = checkpoint_.tensor(name);
   if (tensor.sizes() != shape) {
@@ -115,7 +130,8 @@ at::Tensor CheckpointSource::parameter(const std::string& path, at::IntArrayRef 
   return wanted_.initialise_missing ? fresh_.parameter(path, shape, init) : at::zeros(shape, wanted_.options);
 }
 
-at::Tensor CheckpointSource::buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype, double fill) {
+at::Tensor CheckpointSource::buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
+                                    double fill) {
   const auto name = locate(path);
   // A counter that old checkpoints lack changes nothing that is computed.
   if (name.empty()) {
@@ -130,7 +146,8 @@ at::Tensor CheckpointSource::tied(const std::string& path, const at::Tensor& sha
   if (name.empty() || taken_.contains(name)) return shared;
   const auto own = take(name, shared.sizes(), shared.scalar_type());
   if (at::equal(own, shared)) return shared;
-  log_warning("[models] the config ties " + path + " to the embedding, but the checkpoint holds another value for it: kept apart");
+  log_warning("[models] the config ties " + path +
+              " to the embedding, but the checkpoint holds another value for it: kept apart");
   return own;
 }
 
@@ -138,23 +155,28 @@ bool CheckpointSource::may_be_left(const std::string& name) const {
   const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
   if (std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(), ends)) return true;
   const std::string prefix = std::string(architecture_.base_prefix) + ".";
-  // The body is all that was asked for: a head is not its business. And another head's weights, beside the body's, are not a head's.
+  // The body is all that was asked for: a head is not its business. And another head's weights, beside the
+  // body's, are not a head's.
   return checkpoint_has_prefix_ && !name.starts_with(prefix);
 }
 
 void CheckpointSource::finish() const {
   const std::string who = "[models] " + std::string(architecture_.name) + ": ";
-  if (!misshapen_.empty()) throw FormatError(who + "the checkpoint does not fit config.json: " + shown(misshapen_));
+  if (!misshapen_.empty())
+    throw FormatError(who + "the checkpoint does not fit config.json: " + shown(misshapen_));
   if (!missing_.empty() && !wanted_.initialise_missing)
-    throw FormatError(who + std::to_string(missing_.size()) + " weights are not in the checkpoint: " + shown(missing_));
+    throw FormatError(who + std::to_string(missing_.size()) +
+                      " weights are not in the checkpoint: " + shown(missing_));
   if (!missing_.empty()) log_warning(who + "made fresh, not in the checkpoint: " + shown(missing_));
   std::vector<std::string> unused, left;
   for (const auto& name : checkpoint_.names())
     if (!taken_.contains(name)) (may_be_left(name) ? left : unused).push_back(name);
   if (!unused.empty())
-    throw FormatError(who + std::to_string(unused.size()) + " tensors of the checkpoint have no place in this model: " + shown(unused));
+    throw FormatError(who + std::to_string(unused.size()) +
+                      " tensors of the checkpoint have no place in this model: " + shown(unused));
   std::erase_if(left, [&](const std::string& name) {
-    return std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(), [&](auto e) { return name.ends_with(e); });
+    return std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(),
+                       [&](auto e) { return name.ends_with(e); });
   });
   if (!left.empty()) log_warning(who + "left out, of another head: " + shown(left));
 }

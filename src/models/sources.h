@@ -14,7 +14,8 @@ class RandomSource : public nn::ParameterSource {
  public:
   explicit RandomSource(at::TensorOptions options) : options_(options) {}
   at::Tensor parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) override;
-  at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype, double fill) override;
+  at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
+                    double fill) override;
   at::Tensor tied(const std::string& path, const at::Tensor& shared) override { return shared; }
   at::TensorOptions options() const override { return options_; }
 
@@ -22,7 +23,8 @@ class RandomSource : public nn::ParameterSource {
   at::TensorOptions options_;
 };
 
-/// Takes tensors out of a checkpoint, on the spot: a view of the mapped file where dtype and device already fit.
+/// Takes tensors out of a checkpoint, on the spot: a view of the mapped file where dtype and device already
+/// fit.
 class CheckpointSource : public nn::ParameterSource {
  public:
   struct Wanted {
@@ -34,7 +36,8 @@ class CheckpointSource : public nn::ParameterSource {
   CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture, Wanted wanted);
 
   at::Tensor parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) override;
-  at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype, double fill) override;
+  at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
+                    double fill) override;
   at::Tensor tied(const std::string& path, const at::Tensor& shared) override;
   at::TensorOptions options() const override { return wanted_.options; }
 
@@ -42,7 +45,8 @@ class CheckpointSource : public nn::ParameterSource {
   void finish() const;
 
  private:
-  /// The checkpoint's name for a parameter: itself, with the body's prefix added or taken away, or in an old spelling. Empty: not there.
+  /// The checkpoint's name for a parameter: itself, with the body's prefix added or taken away, or in an old
+  /// spelling. Empty: not there.
   std::string locate(const std::string& path) const;
   at::Tensor take(const std::string& name, at::IntArrayRef shape, std::optional<at::ScalarType> dtype);
   bool may_be_left(const std::string& name) const;

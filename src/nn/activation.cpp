@@ -33,13 +33,23 @@ at::Tensor mish(const at::Tensor& x) { return at::mish(x); }
 at::Tensor linear(const at::Tensor& x) { return x; }
 
 const std::map<std::string, Activation>& table() {
-  static const std::map<std::string, Activation> known{
-      {"gelu", gelu},           {"gelu_fast", gelu_fast}, {"gelu_new", gelu_new},
-      {"gelu_python", gelu_python}, {"gelu_pytorch_tanh", gelu_tanh}, {"hardswish", hardswish},
-      {"leaky_relu", leaky_relu}, {"linear", linear},     {"mish", mish},
-      {"quick_gelu", quick_gelu}, {"relu", relu},         {"relu2", relu2},
-      {"relu6", relu6},         {"sigmoid", sigmoid},     {"silu", silu},
-      {"swish", silu},          {"tanh", tanh}};
+  static const std::map<std::string, Activation> known{{"gelu", gelu},
+                                                       {"gelu_fast", gelu_fast},
+                                                       {"gelu_new", gelu_new},
+                                                       {"gelu_python", gelu_python},
+                                                       {"gelu_pytorch_tanh", gelu_tanh},
+                                                       {"hardswish", hardswish},
+                                                       {"leaky_relu", leaky_relu},
+                                                       {"linear", linear},
+                                                       {"mish", mish},
+                                                       {"quick_gelu", quick_gelu},
+                                                       {"relu", relu},
+                                                       {"relu2", relu2},
+                                                       {"relu6", relu6},
+                                                       {"sigmoid", sigmoid},
+                                                       {"silu", silu},
+                                                       {"swish", silu},
+                                                       {"tanh", tanh}};
   return known;
 }
 
@@ -50,7 +60,8 @@ Activation activation(const std::string& name, std::string_view key) {
   if (found != table().end()) return found->second;
   std::string known;
   for (const auto& [each, function] : table()) known += (known.empty() ? "" : ", ") + each;
-  throw ConfigError("[config] \"" + std::string(key) + "\" is \"" + name + "\", which is not supported; known: " + known);
+  throw ConfigError("[config] \"" + std::string(key) + "\" is \"" + name +
+                    "\", which is not supported; known: " + known);
 }
 
 }  // namespace graft::nn

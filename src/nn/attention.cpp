@@ -7,7 +7,9 @@ namespace {
 
 at::Tensor repeat_heads(const at::Tensor& x, int64_t times) {
   const auto batch = x.size(0), heads = x.size(1), length = x.size(2), dim = x.size(3);
-  return x.unsqueeze(2).expand({batch, heads, times, length, dim}).reshape({batch, heads * times, length, dim});
+  return x.unsqueeze(2)
+      .expand({batch, heads, times, length, dim})
+      .reshape({batch, heads * times, length, dim});
 }
 
 }  // namespace
@@ -23,7 +25,8 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const bool causal = options.causal && !mask.defined() && q.size(2) > 1;
   std::optional<at::Tensor> bias;
   if (mask.defined()) bias = mask;
-  const auto out = at::scaled_dot_product_attention(q, keys, values, bias, options.dropout, causal, options.scale, grouped);
+  const auto out = at::scaled_dot_product_attention(q, keys, values, bias, options.dropout, causal,
+                                                    options.scale, grouped);
   return out.transpose(1, 2).reshape({q.size(0), q.size(2), -1});
 }
 

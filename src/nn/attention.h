@@ -10,7 +10,8 @@ struct AttentionOptions {
   double dropout = 0;   ///< 0 outside training
 };
 
-/// q [batch, heads, queries, dim], k and v [batch, kv_heads, keys, dim]: [batch, queries, heads * dim]. kv_heads divides heads.
+/// q [batch, heads, queries, dim], k and v [batch, kv_heads, keys, dim]: [batch, queries, heads * dim].
+/// kv_heads divides heads.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                   const AttentionOptions& options);
 

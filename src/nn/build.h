@@ -1,8 +1,8 @@
 // How modules get their parameters while they are built.
 //
-// A module is constructed once, with a Build that knows its path in the model ("model.layers.3.mlp") and where tensors come from: a
-// checkpoint (no copy, no random numbers thrown away) or random initialisation. So there is no second "load" pass, and a parameter is
-// never allocated twice.
+// A module is constructed once, with a Build that knows its path in the model ("model.layers.3.mlp") and
+// where tensors come from: a checkpoint (no copy, no random numbers thrown away) or random initialisation. So
+// there is no second "load" pass, and a parameter is never allocated twice.
 #pragma once
 #include <torch/nn/module.h>
 
@@ -26,8 +26,10 @@ class ParameterSource {
   virtual ~ParameterSource() = default;
   virtual at::Tensor parameter(const std::string& path, at::IntArrayRef shape, const Init& init) = 0;
   /// A persistent buffer that keeps its own dtype when it is not floating point (batch counters).
-  virtual at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype, double fill) = 0;
-  /// The tensor at `path` of a pair that the config ties to `shared`. Gives `shared` unless the checkpoint holds another value there.
+  virtual at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
+                            double fill) = 0;
+  /// The tensor at `path` of a pair that the config ties to `shared`. Gives `shared` unless the checkpoint
+  /// holds another value there.
   virtual at::Tensor tied(const std::string& path, const at::Tensor& shared) = 0;
   virtual at::TensorOptions options() const = 0;
 };

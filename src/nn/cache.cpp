@@ -25,7 +25,9 @@ void GrowingCache::reset() {
 }
 
 StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
-  if (capacity < 1) throw UsageError("[cache] a static cache needs a capacity of at least 1, got " + std::to_string(capacity));
+  if (capacity < 1)
+    throw UsageError("[cache] a static cache needs a capacity of at least 1, got " +
+                     std::to_string(capacity));
 }
 
 int64_t StaticCache::attended_length(int64_t new_tokens) const {
@@ -40,15 +42,15 @@ at::Tensor StaticCache::seen_tensor(const at::Device& device) const {
   return position_;
 }
 
-std::pair<at::Tensor, at::Tensor> StaticCache::update(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
+std::pair<at::Tensor, at::Tensor> StaticCache::update(int64_t layer, const at::Tensor& keys,
+                                                      const at::Tensor& values) {
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   auto& [held_keys, held_values] = layers_[layer];
   if (!held_keys.defined()) {
     held_keys = at::zeros({keys.size(0), keys.size(1), capacity_, keys.size(3)}, keys.options());
     held_values = at::zeros({values.size(0), values.size(1), capacity_, values.size(3)}, values.options());
   }
-  const auto where =
-      at::arange(keys.size(2), keys.options().dtype(at::kLong)) + seen_tensor(keys.device());
+  const auto where = at::arange(keys.size(2), keys.options().dtype(at::kLong)) + seen_tensor(keys.device());
   held_keys.index_copy_(2, where, keys);
   held_values.index_copy_(2, where, values);
   return {held_keys, held_values};

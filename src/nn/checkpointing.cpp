@@ -10,7 +10,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Block = std::function<at::Tensor(const at::Tensor&)>;
 
-/// What of the surroundings a block's result depends on: the random generator and autocast, of the device x is on.
+/// What of the surroundings a block's result depends on: the random generator and autocast, of the device x
+/// is on.
 class Surroundings {
  public:
   explicit Surroundings(const at::Device& device)
@@ -48,7 +49,8 @@ class Surroundings {
   }
 
   at::Device device_;
-  mutable at::Generator generator_;  // a handle: locking and setting it changes torch's generator, not this object
+  mutable at::Generator
+      generator_;  // a handle: locking and setting it changes torch's generator, not this object
   at::Tensor random_;
   bool autocast_;
   at::ScalarType autocast_dtype_;
@@ -60,10 +62,11 @@ struct Saved : torch::CustomClassHolder {
   Saved(Block b, const at::Device& device) : block(std::move(b)), surroundings(device) {}
 };
 
-// The parameters are inputs of this function beside x: otherwise autograd would not know that the output depends on them, and
-// torch::autograd::grad with respect to a parameter would find nothing.
+// The parameters are inputs of this function beside x: otherwise autograd would not know that the output
+// depends on them, and torch::autograd::grad with respect to a parameter would find nothing.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters, const Block& block) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
+                            const Block& block) {
     // A capsule: an IValue may hold any object so, without registering its class with TorchScript.
     ctx->saved_data["saved"] = c10::IValue::make_capsule(c10::make_intrusive<Saved>(block, x.device()));
     variable_list keep{x};
@@ -86,8 +89,9 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
       at::AutoGradMode with_grad(true);
       y = saved->surroundings.during([&] { return saved->block(x); });
     }
-    auto found = torch::autograd::grad({y}, wanted, {grads[0]}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
-                                       /*allow_unused=*/true);
+    auto found =
+        torch::autograd::grad({y}, wanted, {grads[0]}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+                              /*allow_unused=*/true);
     if (!x.requires_grad()) found.insert(found.begin(), at::Tensor());
     found.emplace_back();  // the block itself
     return found;

@@ -1,4 +1,5 @@
-// Gradient checkpointing: a block's activations are dropped after the forward pass and computed again in the backward pass.
+// Gradient checkpointing: a block's activations are dropped after the forward pass and computed again in the
+// backward pass.
 #pragma once
 #include <torch/nn/module.h>
 
@@ -6,10 +7,11 @@
 
 namespace graft::nn {
 
-/// y = block(x), keeping only x. `module` owns the parameters the block uses; gradients reach x and every parameter of it that
-/// requires one, also through torch::autograd::grad. Dropout draws the same numbers in both passes. `block` must be a pure function of x
-/// and may run a second time after this call returned, so it must own what it captures.
-at::Tensor checkpointed(const torch::nn::Module& module, const std::function<at::Tensor(const at::Tensor&)>& block,
-                        const at::Tensor& x);
+/// y = block(x), keeping only x. `module` owns the parameters the block uses; gradients reach x and every
+/// parameter of it that requires one, also through torch::autograd::grad. Dropout draws the same numbers in
+/// both passes. `block` must be a pure function of x and may run a second time after this call returned, so
+/// it must own what it captures.
+at::Tensor checkpointed(const torch::nn::Module& module,
+                        const std::function<at::Tensor(const at::Tensor&)>& block, const at::Tensor& x);
 
 }  // namespace graft::nn

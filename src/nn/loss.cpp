@@ -9,7 +9,8 @@ namespace {
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
   const auto target = labels.reshape({-1}).to(logits.device());
-  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), target, {}, at::Reduction::Mean, kIgnoredLabel);
+  return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), target, {}, at::Reduction::Mean,
+                                kIgnoredLabel);
 }
 
 std::string problem_type(const Config& config, const at::Tensor& logits, const at::Tensor& labels) {
@@ -34,7 +35,8 @@ at::Tensor classification_loss(const Config& config, const at::Tensor& logits, c
   const auto kind = problem_type(config, logits, labels);
   const auto target = labels.to(logits.device());
   if (kind == "regression")
-    return logits.size(-1) == 1 ? at::mse_loss(logits.squeeze(), target.squeeze()) : at::mse_loss(logits, target);
+    return logits.size(-1) == 1 ? at::mse_loss(logits.squeeze(), target.squeeze())
+                                : at::mse_loss(logits, target);
   if (kind == "single_label_classification") return cross_entropy(logits, target);
   if (kind == "multi_label_classification") return at::binary_cross_entropy_with_logits(logits, target);
   throw ConfigError("[config] \"problem_type\" is \"" + kind +

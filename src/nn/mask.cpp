@@ -7,12 +7,13 @@
 namespace graft::nn {
 namespace {
 
-/// [batch, keys] 0/1 of any dtype -> [batch, 1, 1, keys] bool; keys that a static cache has room for but nobody wrote are padding.
+/// [batch, keys] 0/1 of any dtype -> [batch, 1, 1, keys] bool; keys that a static cache has room for but
+/// nobody wrote are padding.
 at::Tensor padding(const MaskRequest& request, int64_t keys) {
   auto mask = request.attention_mask.to(request.like.device()).to(at::kBool);
   if (mask.size(0) != request.like.size(0))
-    throw UsageError("[mask] attention_mask is for a batch of " + std::to_string(mask.size(0)) + ", the input for " +
-                     std::to_string(request.like.size(0)));
+    throw UsageError("[mask] attention_mask is for a batch of " + std::to_string(mask.size(0)) +
+                     ", the input for " + std::to_string(request.like.size(0)));
   if (mask.size(1) > keys)
     throw UsageError("[mask] attention_mask covers " + std::to_string(mask.size(1)) + " tokens, only " +
                      std::to_string(keys) + " are attended to");
@@ -41,7 +42,8 @@ at::Tensor causal_mask(const MaskRequest& request) {
   if (is_ready_made(request.attention_mask)) return request.attention_mask;
   const int64_t batch = request.like.size(0), queries = request.like.size(1);
   const int64_t keys = request.cache ? request.cache->attended_length(queries) : queries;
-  const bool packed = request.packed_positions.defined() && !request.attention_mask.defined() && !request.cache;
+  const bool packed =
+      request.packed_positions.defined() && !request.attention_mask.defined() && !request.cache;
   if (!request.attention_mask.defined() && !request.cache && !packed) return {};
 
   const auto options = request.like.options().dtype(at::kLong);

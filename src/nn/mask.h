@@ -1,18 +1,20 @@
 // Attention masks: boolean [batch, 1, queries, keys], true where a query may look.
 //
-// An undefined mask means "none needed": full attention, or plain causal attention by SDPA's own flag. Nothing here reads a tensor's
-// values on the host, so masks are the same program for every batch of a shape.
+// An undefined mask means "none needed": full attention, or plain causal attention by SDPA's own flag.
+// Nothing here reads a tensor's values on the host, so masks are the same program for every batch of a shape.
 #pragma once
 #include "graft/cache.h"
 
 namespace graft::nn {
 
 struct MaskRequest {
-  at::Tensor like;            ///< the embedded input, [batch, queries, hidden]
-  at::Tensor attention_mask;  ///< [batch, keys] of 0/1, or a ready [batch, 1, queries, keys]; may be undefined
+  at::Tensor like;  ///< the embedded input, [batch, queries, hidden]
+  at::Tensor
+      attention_mask;  ///< [batch, keys] of 0/1, or a ready [batch, 1, queries, keys]; may be undefined
   const KVCache* cache = nullptr;
-  /// As the caller gave them, when rows may hold several sequences: a sequence starts where positions do not rise by one, and does not
-  /// see the ones before it. Undefined otherwise. Only looked at where there is neither mask nor cache.
+  /// As the caller gave them, when rows may hold several sequences: a sequence starts where positions do not
+  /// rise by one, and does not see the ones before it. Undefined otherwise. Only looked at where there is
+  /// neither mask nor cache.
   at::Tensor packed_positions = {};
 };
 

@@ -72,13 +72,14 @@ RotaryEmbedding::RotaryEmbedding(const Build& b, const Config& config, int64_t h
     throw ConfigError("[rope] rope_type \"" + rope.type +
                       "\" is not supported; known: default, dynamic, linear, llama3");
   }
-  // Not a registered buffer: checkpoints don't hold it, and a change of the model's dtype must leave it in float32.
+  // Not a registered buffer: checkpoints don't hold it, and a change of the model's dtype must leave it in
+  // float32.
   inv_freq_ = frequencies.to(b.options().device());
 }
 
 at::Tensor RotaryEmbedding::dynamic_frequencies(const at::Tensor& position_ids) const {
-  // NTK scaling: past the trained length the base grows with the sequence. Tensor arithmetic throughout: reading the length on the host
-  // would be a graph break.
+  // NTK scaling: past the trained length the base grows with the sequence. Tensor arithmetic throughout:
+  // reading the length on the host would be a graph break.
   const auto length = (position_ids.max() + 1).clamp_min(max_positions_);
   const auto ratio = factor_ * length / static_cast<double>(max_positions_) - (factor_ - 1);
   const auto base = theta_ * at::pow(ratio, static_cast<double>(dim_) / static_cast<double>(dim_ - 2));

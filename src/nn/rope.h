@@ -10,8 +10,9 @@ struct Rotation {
   at::Tensor cos, sin;
 };
 
-/// Frequencies by `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (before). Holds no state that a call changes: with
-/// "dynamic" scaling the frequencies follow from the call's own longest position, never from what an earlier call had.
+/// Frequencies by `rope_parameters` (transformers 5) or `rope_theta` + `rope_scaling` (before). Holds no
+/// state that a call changes: with "dynamic" scaling the frequencies follow from the call's own longest
+/// position, never from what an earlier call had.
 class RotaryEmbedding : public torch::nn::Module {
  public:
   RotaryEmbedding(const Build& b, const Config& config, int64_t head_dim);

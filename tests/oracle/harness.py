@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
 GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
 DRIVER = BUILD / "tests" / "model_driver"
+DEVICE = os.environ.get("GRAFT_TEST_DEVICE", "cpu")  # where graft runs; the expectations are always the CPU's
 
 Batch = dict[str, torch.Tensor]
 
@@ -153,7 +154,7 @@ def graft_forward(checkpoint: Checkpoint, batch: Batch, *flags) -> Batch:
     if "labels" in batch and "--no-grads" not in flags:
         flags = (*flags, "--grads")
     flags = tuple(f for f in flags if f != "--no-grads")
-    run(GRAFT, "forward", "--model", checkpoint.folder, "--input", source, "--output", target, *flags)
+    run(GRAFT, "forward", "--model", checkpoint.folder, "--input", source, "--output", target, "--device", DEVICE, *flags)
     return load_file(target)
 
 

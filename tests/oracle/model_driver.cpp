@@ -1,4 +1,5 @@
-// What the oracle tests need of the library beyond `graft forward`: decoding step by step through a cache, saving, training mode.
+// What the oracle tests need of the library beyond `graft forward`: decoding step by step through a cache,
+// saving, training mode.
 //   model_driver decode MODEL in.safetensors out.safetensors growing|static PREFILL
 //   model_driver resave MODEL OUT MAX_SHARD_BYTES
 //   model_driver train  MODEL in.safetensors out.safetensors plain|checkpointed
@@ -67,7 +68,8 @@ void train(char** argv) {
   out.loss.backward();
   NamedTensors results{{"loss", out.loss.detach()}, {"logits", out.logits.detach()}};
   for (const auto& [name, parameter] : model->unique_parameters())
-    results.emplace_back("grad." + name, parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
+    results.emplace_back("grad." + name,
+                         parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
   for (const auto& item : model->named_buffers()) results.emplace_back("buffer." + item.key(), item.value());
   graft::save_safetensors(argv[2], results);
 }

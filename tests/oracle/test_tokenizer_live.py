@@ -232,7 +232,8 @@ def test_added_tokens(tmp_path):
     assert graft(path, [{"vocab": tokens}]) == [want]
 
 
-POINTS = [p for p in range(sys.maxunicode + 1) if not 0xD800 <= p <= 0xDFFF]
+# All of planes 0 to 3 and 14, where characters are; the edges of the rest, which is unassigned or private.
+POINTS = [p for p in range(sys.maxunicode + 1) if not 0xD800 <= p <= 0xDFFF and (p >> 16 in (0, 1, 2, 3, 14) or not 8 <= p & 0xFFFF < 0xFFF8)]
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +251,7 @@ def character_vocab():
     return vocab
 
 
-@pytest.mark.parametrize("name", VARIATIONS)
+@pytest.mark.parametrize("name", ["uncased", "uncased_accents", "raw"])
 def test_every_code_point(name, character_vocab, tmp_path):
     """Every code point between two letters: dropped, white space, punctuation or letter; decomposed or not; and its lower case."""
     tokenizer = Tokenizer(models.WordPiece(character_vocab, unk_token="[UNK]"))

@@ -171,11 +171,14 @@ TEST(Safetensors, TypesTorchLacksAreRefusedOnlyWhenTaken) {
 TEST(Safetensors, EmptyTensorsOfHugeShape) {
   const TempDir dir;
   const std::string header =
-      "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,1099511627776,1099511627776],\"data_offsets\":[0,0]}}";
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,1099511627776,1099511627776],\"data_offsets\":[0,0]},"
+      "\"b\":{\"dtype\":\"F4\",\"shape\":[3,0],\"data_offsets\":[0,0]}}";
   std::string bytes(8, '\0');
   bytes[0] = static_cast<char>(header.size());
   write(dir / "a", bytes + header);
-  EXPECT_EQ(SafetensorsFile::open(dir / "a")->tensor("a").size(2), int64_t{1} << 40);
+  const auto file = SafetensorsFile::open(dir / "a");
+  EXPECT_EQ(file->tensor("a").size(2), int64_t{1} << 40);
+  EXPECT_EQ(file->tensor("b").sizes(), (at::IntArrayRef{3, 0}));
 }
 
 TEST(Safetensors, AnyStrideIsSavedAsItReads) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "io/format/utf8.h"
+#include "temp_dir.h"
 
 namespace {
 using graft::Tokenizer;
@@ -81,12 +82,14 @@ json document() {
 class TokenizerTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::path(testing::TempDir()) /
-              (std::string("graft_tokenizer_") + test->name() + std::to_string(getpid()));
-    fs::create_directories(folder_);
+    try {
+      load();
+      fs::remove(folder_ / "tokenizer.json");
+    } catch (const graft::Error& error) {
+      if (std::string(error.what()).find("built without ICU") == std::string::npos) throw;
+      GTEST_SKIP() << error.what();
+    }
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
@@ -111,10 +114,11 @@ class TokenizerTest : public testing::Test {
     return {};
   }
 
-  fs::path folder_;
+  graft::TempDir temp_;
+  const fs::path& folder_ = temp_.path();
 };
 
-TEST_F(TokenizerTest, encodes_words_pieces_and_pairs) {
+TEST_F(TokenizerTest, EncodesWordsPiecesAndPairs) {
   const auto tokenizer = load();
   const auto one = tokenizer->encode("Hello, unaffable WORLD!");
   EXPECT_EQ(one.ids, (Ids{cls, hello, unk, un, aff, able, world, bang, sep}));
@@ -128,7 +132,7 @@ TEST_F(TokenizerTest, encodes_words_pieces_and_pairs) {
   EXPECT_EQ(bare.type_ids, (Ids{0, 1}));
 }
 
-TEST_F(TokenizerTest, text_that_is_nothing_is_only_special_tokens) {
+TEST_F(TokenizerTest, TextThatIsNothingIsOnlySpecialTokens) {
   const auto tokenizer = load();
   for (const char* text : {"", " \t\n\u3000", "\u200b\u00ad", "\u0301"})
     EXPECT_EQ(tokenizer->encode(text).ids, (Ids{cls, sep})) << text;
@@ -137,7 +141,7 @@ TEST_F(TokenizerTest, text_that_is_nothing_is_only_special_tokens) {
   EXPECT_EQ(tokenizer->decode({}), "");
 }
 
-TEST_F(TokenizerTest, a_word_too_long_is_unknown) {
+TEST_F(TokenizerTest, AWordTooLongIsUnknown) {
   const auto tokenizer = load();
   EXPECT_EQ(ids(tokenizer, "eeeeeeeeee"), (Ids{e, e2, e2, e2, e2, e2, e2, e2, e2, e2}));
   EXPECT_EQ(ids(tokenizer, "eeeeeeeeeee"), (Ids{unk}));
@@ -145,7 +149,7 @@ TEST_F(TokenizerTest, a_word_too_long_is_unknown) {
   EXPECT_EQ(ids(tokenizer, std::string(1 << 20, 'e')), (Ids{unk}));
 }
 
-TEST_F(TokenizerTest, normalizes_as_bert_does) {
+TEST_F(TokenizerTest, NormalizesAsBertDoes) {
   EXPECT_EQ(ids(load(), "É中é"), (Ids{e, zhong, e}));
   const auto accents = load([](json& doc) { doc["normalizer"]["strip_accents"] = false; });
   EXPECT_EQ(ids(accents, "É"), (Ids{e_acute}));
@@ -159,13 +163,13 @@ TEST_F(TokenizerTest, normalizes_as_bert_does) {
   EXPECT_EQ(ids(load([](json& doc) { doc["pre_tokenizer"] = nullptr; }), "hello!"), (Ids{unk}));
 }
 
-TEST_F(TokenizerTest, finds_added_tokens_in_the_text) {
+TEST_F(TokenizerTest, FindsAddedTokensInTheText) {
   const auto tokenizer = load();
   EXPECT_EQ(ids(tokenizer, "hello[MASK]world [SEP]"), (Ids{hello, mask, world, sep}));
   EXPECT_EQ(ids(tokenizer, "[mask] [MASK"), (Ids{unk, unk, unk, unk, unk})) << "only as it is written";
 }
 
-TEST_F(TokenizerTest, added_tokens_options) {
+TEST_F(TokenizerTest, AddedTokensOptions) {
   const auto n = static_cast<int64_t>(words.size());
   const auto tokenizer = load([&](json& doc) {
     doc["added_tokens"].push_back(added(n, "<a>", {{"lstrip", true}, {"rstrip", true}}));
@@ -185,7 +189,7 @@ TEST_F(TokenizerTest, added_tokens_options) {
   EXPECT_EQ(tokenizer->decode({n + 1, n, hello}, false), "ob <a> hello");
 }
 
-TEST_F(TokenizerTest, decodes) {
+TEST_F(TokenizerTest, Decodes) {
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->decode({cls, hello, un, aff, able, world, bang, sep}), "hello unaffable world!");
   EXPECT_EQ(tokenizer->decode({cls, hello, sep}, false), "[CLS] hello [SEP]");
@@ -195,7 +199,7 @@ TEST_F(TokenizerTest, decodes) {
   EXPECT_EQ(load([](json& doc) { doc["decoder"]["cleanup"] = false; })->decode({hello, bang}), "hello !");
 }
 
-TEST_F(TokenizerTest, template_processing) {
+TEST_F(TokenizerTest, TemplateProcessing) {
   const auto tokenizer = load([](json& doc) {
     const auto special = [](const char* id, int type) {
       return json{{"SpecialToken", {{"id", id}, {"type_id", type}}}};
@@ -217,7 +221,7 @@ TEST_F(TokenizerTest, template_processing) {
   EXPECT_EQ(tokenizer->encode("hello", "world", false).type_ids, (Ids{1, 0}));
 }
 
-TEST_F(TokenizerTest, batches_are_padded_and_cut_only_as_asked) {
+TEST_F(TokenizerTest, BatchesArePaddedAndCutOnlyAsAsked) {
   const auto tokenizer = load([](json& doc) {
     doc["truncation"] = {{"max_length", 3}, {"strategy", "LongestFirst"}, {"stride", 0}};
     doc["padding"] = {{"strategy", {{"Fixed", 128}}},
@@ -247,7 +251,7 @@ TEST_F(TokenizerTest, batches_are_padded_and_cut_only_as_asked) {
   EXPECT_THROW(tokenizer->encode_pairs({"hello"}, {}), graft::UsageError);
 }
 
-TEST_F(TokenizerTest, left_side_and_pad_token_from_tokenizer_config) {
+TEST_F(TokenizerTest, LeftSideAndPadTokenFromTokenizerConfig) {
   write(
       "tokenizer_config.json",
       R"({"padding_side": "left", "truncation_side": "left", "pad_token": {"content": "[MASK]"}, "any": 1})");
@@ -262,7 +266,7 @@ TEST_F(TokenizerTest, left_side_and_pad_token_from_tokenizer_config) {
   EXPECT_EQ(load()->encode_batch({"hello"}, {.padding = false}).size(), 1u);
 }
 
-TEST_F(TokenizerTest, reads_vocab_txt) {
+TEST_F(TokenizerTest, ReadsVocabTxt) {
   std::string vocab;
   for (const auto& word : words) vocab += word + "\r\n";
   write("vocab.txt", vocab);
@@ -281,7 +285,7 @@ TEST_F(TokenizerTest, reads_vocab_txt) {
   }
 }
 
-TEST_F(TokenizerTest, invalid_utf8_is_refused_with_its_place) {
+TEST_F(TokenizerTest, InvalidUtf8IsRefusedWithItsPlace) {
   const auto tokenizer = load();
   try {
     tokenizer->encode("hello \xC3(");
@@ -297,7 +301,7 @@ TEST_F(TokenizerTest, invalid_utf8_is_refused_with_its_place) {
   EXPECT_EQ(find_invalid_utf8("aé中😀\U0010FFFF\uD7FF\uE000"), std::string_view::npos);
 }
 
-TEST_F(TokenizerTest, what_is_unknown_or_contradicts_itself_is_refused) {
+TEST_F(TokenizerTest, WhatIsUnknownOrContradictsItselfIsRefused) {
   for (const char* part : {"normalizer", "pre_tokenizer", "model", "post_processor", "decoder"}) {
     EXPECT_NE(refused([&](json& doc) { doc[part]["type"] = "Fancy"; }).find("Fancy"), std::string::npos);
     const std::string message = refused([&](json& doc) { doc[part]["new_option"] = true; });
@@ -335,11 +339,11 @@ TEST_F(TokenizerTest, what_is_unknown_or_contradicts_itself_is_refused) {
   });
 }
 
-TEST_F(TokenizerTest, reads_a_model_without_type_as_old_files_have_it) {
+TEST_F(TokenizerTest, ReadsAModelWithoutTypeAsOldFilesHaveIt) {
   EXPECT_EQ(ids(load([](json& doc) { doc["model"].erase("type"); }), "hello"), (Ids{hello}));
 }
 
-TEST_F(TokenizerTest, missing_and_broken_files) {
+TEST_F(TokenizerTest, MissingAndBrokenFiles) {
   EXPECT_THROW(Tokenizer::from_pretrained(folder_), graft::IoError);
   EXPECT_THROW(Tokenizer::from_pretrained(folder_ / "nothing.json"), graft::IoError);
   write("tokenizer.json", R"({"version": "1.0")");
@@ -348,7 +352,7 @@ TEST_F(TokenizerTest, missing_and_broken_files) {
   EXPECT_THROW(Tokenizer::from_pretrained(folder_ / "tokenizer.json"), graft::ConfigError);
 }
 
-TEST_F(TokenizerTest, can_be_shared_by_threads) {
+TEST_F(TokenizerTest, CanBeSharedByThreads) {
   const auto tokenizer = load();
   const auto want = tokenizer->encode("É hello unaffable 中 [MASK]");
   std::vector<std::thread> threads;

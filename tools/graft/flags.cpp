@@ -12,7 +12,9 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Checkpoint folder: config.json and safetensors")->required();
   command.add_option("--dtype", dtype, "Dtype of the weights (default: the checkpoint's)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
-  command.add_option("--device", device, "Where to run")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  command.add_option("--device", device, "Where to run")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
 }
 
 std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
@@ -27,14 +29,17 @@ void AdapterFlags::add_to(CLI::App& command) {
   command.add_option("--adapter", adapters, "Adapter folder, [NAME=]DIR; may be given several times");
   command.add_option("--active-adapter", active, "Which adapters are active, by name")->delimiter(',');
   command.add_flag("--disable-adapter", disable, "Run the base model, adapters loaded");
-  command.add_option("--adapter-names", names, "One adapter per row of the batch; __base__ is none")->delimiter(',');
+  command.add_option("--adapter-names", names, "One adapter per row of the batch; __base__ is none")
+      ->delimiter(',');
   command.add_flag("--merge", merge, "Merge the active adapters into the weights before running");
 }
 
 void AdapterFlags::refuse() const {
   if (adapters.empty() && active.empty() && names.empty() && !disable && !merge) return;
-  throw Error("[adapters] adapters are not supported yet: run without --adapter, --active-adapter, --disable-adapter, "
-              "--adapter-names and --merge");
+  throw Error(
+      "[adapters] adapters are not supported yet: run without --adapter, --active-adapter, "
+      "--disable-adapter, "
+      "--adapter-names and --merge");
 }
 
 void CompileFlags::add_to(CLI::App& command) {
@@ -54,7 +59,8 @@ void CompileFlags::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str()
       ->group(group);
-  command.add_flag("--regional", regional, "Compile repeated blocks once and run block by block")->group(group);
+  command.add_flag("--regional", regional, "Compile repeated blocks once and run block by block")
+      ->group(group);
   command.add_flag("--no-cache", no_cache, "Leave the disk cache alone")->group(group);
   command.add_option("--verify-every", verify_every, "Compare every N-th call with eager")
       ->check(CLI::NonNegativeNumber)
@@ -62,8 +68,10 @@ void CompileFlags::add_to(CLI::App& command) {
 }
 
 void CompileFlags::refuse() const {
-  for (const char* flag : {"--compile", "--mode", "--backend", "--fullgraph", "--dynamic", "--regional", "--no-cache", "--verify-every"})
-    if (command_->count(flag) > 0) throw Error("[compile] compilation is not supported yet: run without " + std::string(flag));
+  for (const char* flag : {"--compile", "--mode", "--backend", "--fullgraph", "--dynamic", "--regional",
+                           "--no-cache", "--verify-every"})
+    if (command_->count(flag) > 0)
+      throw Error("[compile] compilation is not supported yet: run without " + std::string(flag));
 }
 
 }  // namespace graft::cli

@@ -5,12 +5,12 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "command.h"
+#include "flags.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
 #include "io/format/atomic_file.h"
 #include "runtime/memory_meter.h"
-#include "command.h"
-#include "flags.h"
 
 namespace graft::cli {
 namespace {
@@ -27,15 +27,19 @@ struct ForwardFlags {
 ModelInputs read_inputs(const std::string& path, const PreTrainedModel& model) {
   const auto file = SafetensorsFile::open(path);
   ModelInputs inputs;
-  const std::pair<std::string_view, at::Tensor*> places[] = {
-      {"input_ids", &inputs.input_ids},           {"attention_mask", &inputs.attention_mask},
-      {"labels", &inputs.labels},                 {"position_ids", &inputs.position_ids},
-      {"token_type_ids", &inputs.token_type_ids}, {"pixel_values", &inputs.pixel_values}};
+  const std::pair<std::string_view, at::Tensor*> places[] = {{"input_ids", &inputs.input_ids},
+                                                             {"attention_mask", &inputs.attention_mask},
+                                                             {"labels", &inputs.labels},
+                                                             {"position_ids", &inputs.position_ids},
+                                                             {"token_type_ids", &inputs.token_type_ids},
+                                                             {"pixel_values", &inputs.pixel_values}};
   for (const auto& name : file->names()) {
-    const auto place = std::find_if(std::begin(places), std::end(places), [&](const auto& p) { return p.first == name; });
+    const auto place =
+        std::find_if(std::begin(places), std::end(places), [&](const auto& p) { return p.first == name; });
     if (place == std::end(places))
-      throw FormatError("[forward] " + path + " holds \"" + name +
-                        "\"; known inputs: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values");
+      throw FormatError(
+          "[forward] " + path + " holds \"" + name +
+          "\"; known inputs: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values");
     auto tensor = file->tensor(name).to(model.device());
     if (name == "pixel_values") tensor = tensor.to(model.dtype());
     *place->second = tensor;
@@ -53,7 +57,8 @@ class Call {
   Call(PreTrainedModel& model, const ModelInputs& inputs, bool grads)
       : model_(model), inputs_(inputs), grads_(grads), parameters_(model.unique_parameters()) {
     if (grads && !inputs.labels.defined())
-      throw UsageError("[forward] --grads needs labels in the input file: without them there is no loss to differentiate");
+      throw UsageError(
+          "[forward] --grads needs labels in the input file: without them there is no loss to differentiate");
   }
 
   NamedTensors operator()() {
@@ -61,7 +66,8 @@ class Call {
     const auto out = model_.forward(inputs_);
     NamedTensors results;
     if (out.logits.defined()) results.emplace_back("logits", out.logits.detach());
-    if (out.last_hidden_state.defined()) results.emplace_back("last_hidden_state", out.last_hidden_state.detach());
+    if (out.last_hidden_state.defined())
+      results.emplace_back("last_hidden_state", out.last_hidden_state.detach());
     if (out.loss.defined()) results.emplace_back("loss", out.loss.detach());
     if (grads_) append_gradients(out.loss, results);
     wait_for(model_.device());
@@ -74,7 +80,8 @@ class Call {
     for (const auto& [name, parameter] : parameters_) wanted.push_back(parameter);
     const auto found = torch::autograd::grad({loss}, wanted, {}, std::nullopt, false, /*allow_unused=*/true);
     for (size_t i = 0; i < wanted.size(); ++i)
-      results.emplace_back("grad." + parameters_[i].first, found[i].defined() ? found[i] : at::zeros_like(wanted[i]));
+      results.emplace_back("grad." + parameters_[i].first,
+                           found[i].defined() ? found[i] : at::zeros_like(wanted[i]));
   }
 
   PreTrainedModel& model_;
@@ -91,7 +98,8 @@ double seconds(const std::function<void()>& body) {
 
 int64_t held_bytes(const PreTrainedModel& model) {
   int64_t bytes = 0;
-  for (const auto& [name, parameter] : model.unique_parameters()) bytes += static_cast<int64_t>(parameter.nbytes());
+  for (const auto& [name, parameter] : model.unique_parameters())
+    bytes += static_cast<int64_t>(parameter.nbytes());
   for (const auto& buffer : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
   return bytes;
 }
@@ -116,12 +124,15 @@ void run(const ForwardFlags& flags) {
   std::sort(times.begin(), times.end());
 
   save_safetensors(flags.output, results);
-  nlohmann::ordered_json report{{"architecture", model->architecture()}, {"first_call_s", first}, {"compile_s", 0.0}};
+  nlohmann::ordered_json report{
+      {"architecture", model->architecture()}, {"first_call_s", first}, {"compile_s", 0.0}};
   // Null without --repeat: the first call is no steady state.
   report["median_ms"] = nullptr;
   report["min_ms"] = nullptr;
   if (!times.empty()) report["median_ms"] = times[times.size() / 2], report["min_ms"] = times.front();
-  for (const char* counter : {"graphs", "graph_breaks", "recompiles", "kernels", "extern_calls", "cache_hits"}) report[counter] = 0;
+  for (const char* counter :
+       {"graphs", "graph_breaks", "recompiles", "kernels", "extern_calls", "cache_hits"})
+    report[counter] = 0;
   report["peak_bytes"] = held_bytes(*model) + peak;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
   if (flags.json) std::cout << report.dump() << "\n";
@@ -133,15 +144,24 @@ void add_forward(CLI::App& app) {
   auto* command = app.add_subcommand("forward", "Run a model once over tensors from a file");
   auto flags = std::make_shared<ForwardFlags>();
   flags->model.add_to(*command);
-  command->add_option("--input", flags->input, "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")->required();
-  command->add_option("--output", flags->output, "safetensors to write: logits or last_hidden_state [, loss, grad.NAME...]")->required();
+  command
+      ->add_option("--input", flags->input,
+                   "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")
+      ->required();
+  command
+      ->add_option("--output", flags->output,
+                   "safetensors to write: logits or last_hidden_state [, loss, grad.NAME...]")
+      ->required();
   command->add_flag("--grads", flags->grads, "Also write the loss's gradient for every trainable tensor");
-  command->add_option("--repeat", flags->repeat, "Then time this many calls more")->check(CLI::NonNegativeNumber);
+  command->add_option("--repeat", flags->repeat, "Then time this many calls more")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--report", flags->report, "Write times and counters as JSON");
   command->add_flag("--json", flags->json, "Print the report on standard output");
   flags->adapter.add_to(*command);
   flags->compile.add_to(*command);
-  command->footer("Example:\n  graft forward --model checkpoints/llama --input in.safetensors --output out.safetensors --grads");
+  command->footer(
+      "Example:\n  graft forward --model checkpoints/llama --input in.safetensors --output out.safetensors "
+      "--grads");
   command->callback([flags] { run(*flags); });
 }
 

@@ -2,10 +2,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "command.h"
 #include "graft/error.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
-#include "command.h"
 
 namespace graft::cli {
 namespace {
@@ -42,7 +42,10 @@ ordered_json describe_checkpoint(const Checkpoint& checkpoint) {
   }
   ordered_json files = ordered_json::array();
   for (const auto& file : checkpoint.files()) files.push_back(file.filename().string());
-  return {{"files", files}, {"total_bytes", checkpoint.total_bytes()}, {"elements", elements}, {"tensors", tensors}};
+  return {{"files", files},
+          {"total_bytes", checkpoint.total_bytes()},
+          {"elements", elements},
+          {"tensors", tensors}};
 }
 
 ordered_json describe(const fs::path& path) {
@@ -62,10 +65,13 @@ ordered_json describe(const fs::path& path) {
 }
 
 void print(const ordered_json& info) {
-  const auto line = [](std::string_view what, const std::string& value) { std::printf("%-14s %s\n", std::string(what).c_str(), value.c_str()); };
+  const auto line = [](std::string_view what, const std::string& value) {
+    std::printf("%-14s %s\n", std::string(what).c_str(), value.c_str());
+  };
   line("path", info["path"]);
   if (info.contains("architecture")) {
-    line("architecture", info["architecture"].get<std::string>() + (info["supported"] ? "" : "   (not supported)"));
+    line("architecture",
+         info["architecture"].get<std::string>() + (info["supported"] ? "" : "   (not supported)"));
     line("model type", info["model_type"]);
   }
   line("elements", std::to_string(info["elements"].get<int64_t>()));

@@ -3,9 +3,9 @@
 
 #include <iostream>
 
+#include "command.h"
 #include "graft/error.h"
 #include "graft/version.h"
-#include "command.h"
 
 namespace {
 
@@ -23,7 +23,9 @@ std::string first_line(std::string text) { return text.substr(0, text.find('\n')
 
 int main(int argc, char** argv) {
   CLI::App app{"Compiles PyTorch C++ models and the adapters that fine-tune them.", "graft"};
-  app.footer("Example:\n  graft forward --model DIR --input in.safetensors --output out.safetensors\n\n`graft COMMAND --help` says more.");
+  app.footer(
+      "Example:\n  graft forward --model DIR --input in.safetensors --output out.safetensors\n\n`graft "
+      "COMMAND --help` says more.");
   app.set_version_flag("--version", graft::build_summary());
   app.require_subcommand(1);
   graft::cli::add_forward(app);

@@ -6,7 +6,8 @@
 
 namespace graft::cli {
 
-/// A callback for (done, total) that draws "label [####    ] 42 %"; an empty function when standard error is not a terminal.
+/// A callback for (done, total) that draws "label [####    ] 42 %"; an empty function when standard error is
+/// not a terminal.
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label);
 
 }  // namespace graft::cli

@@ -18,17 +18,17 @@ bool exists_in_unicode(char32_t c, int major) {
 }
 
 uint32_t category_mask_of_unicode_8(char32_t c) {
-  switch (c) {  // category then                     later
+  switch (c) {
     case 0x1734:
-      return U_GC_MN_MASK;  // Mc
+      return U_GC_MN_MASK;  // now Mc
     case 0x166D:
     case 0x111C9:
-      return U_GC_PO_MASK;  // So; Mn
+      return U_GC_PO_MASK;  // now So and Mn
     case 0x1885:
     case 0x1886:
-      return U_GC_LO_MASK;  // Mn
+      return U_GC_LO_MASK;  // now Mn
     case 0xA9BD:
-      return U_GC_MC_MASK;  // Mn
+      return U_GC_MC_MASK;  // now Mn
     default:
       return exists_in_unicode(c, 8) ? U_GET_GC_MASK(static_cast<UChar32>(c)) : U_GC_CN_MASK;
   }

@@ -1,0 +1,214 @@
+"""The program as a person or a script meets it: exit status, messages, files."""
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
+GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+
+
+def graft(*arguments):
+    return subprocess.run([str(GRAFT), *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    subprocess.run([BUILD / "examples" / "make_tiny_bert", folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("inputs") / "in.safetensors"
+    save_file({"input_ids": torch.arange(6).view(2, 3)}, path)
+    return path
+
+
+def fails(done, status, *words):
+    assert done.returncode == status, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1 or status == 2, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_version_and_help():
+    assert "torch 2." in graft("--version").stdout
+    for command in ([], ["forward"], ["info"]):
+        done = graft(*command, "--help")
+        assert done.returncode == 0
+        assert "Example:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["forward"], ["forward", "--model", "x", "--unknown"], ["info"],
+     ["forward", "--model", "x", "--input", "y", "--output", "z", "--dtype", "int3"],
+     ["forward", "--model", "x", "--input", "y", "--output", "z", "--repeat", "-1"]],
+)
+def test_wrong_usage_is_status_2(arguments):
+    assert graft(*arguments).returncode == 2
+
+
+def test_forward_writes_output_and_report(model, inputs, tmp_path):
+    out, report = tmp_path / "out.safetensors", tmp_path / "report.json"
+    done = graft("forward", "--model", model, "--input", inputs, "--output", out, "--report", report, "--repeat", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    assert load_file(out)["last_hidden_state"].shape == (2, 3, 48)
+    values = json.loads(report.read_text())
+    assert values == json.loads(done.stdout)
+    for key in ("first_call_s", "compile_s", "median_ms", "min_ms", "graphs", "graph_breaks", "recompiles", "kernels", "extern_calls",
+                "cache_hits", "peak_bytes"):
+        assert key in values
+    assert 0 < values["min_ms"] <= values["median_ms"]
+    assert values["peak_bytes"] > 48 * 80 * 4
+
+
+@pytest.mark.parametrize("flags", [["--compile"], ["--mode", "default"], ["--fullgraph"], ["--verify-every", "3"], ["--adapter", "x"],
+                                   ["--disable-adapter"], ["--adapter-names", "a,b"], ["--merge"]])
+def test_flags_of_parts_to_come_are_refused_not_ignored(model, inputs, tmp_path, flags):
+    out = tmp_path / "out.safetensors"
+    fails(graft("forward", "--model", model, "--input", inputs, "--output", out, *flags), 1, "not supported yet")
+    assert not out.exists()
+
+
+def test_unknown_input_tensor(model, tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file({"input_ids": torch.zeros(1, 2, dtype=torch.long), "pixels": torch.zeros(1)}, path)
+    fails(graft("forward", "--model", model, "--input", path, "--output", tmp_path / "o"), 1, "pixels", "known inputs")
+
+
+def test_input_the_model_has_no_use_for(model, tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file({"input_ids": torch.zeros(1, 2, dtype=torch.long), "pixel_values": torch.zeros(1, 3, 4, 4)}, path)
+    fails(graft("forward", "--model", model, "--input", path, "--output", tmp_path / "o"), 1, "takes no pixel_values")
+
+
+def test_missing_input(model, tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file({"attention_mask": torch.ones(1, 2, dtype=torch.long)}, path)
+    fails(graft("forward", "--model", model, "--input", path, "--output", tmp_path / "o"), 1, "needs input_ids")
+
+
+def test_token_id_beyond_the_vocabulary(model, tmp_path):
+    path = tmp_path / "in.safetensors"
+    save_file({"input_ids": torch.full((1, 2), 80)}, path)
+    fails(graft("forward", "--model", model, "--input", path, "--output", tmp_path / "o"), 1, "out of range")
+
+
+def test_grads_need_labels(model, inputs, tmp_path):
+    fails(graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "o", "--grads"), 1, "labels")
+
+
+def test_cuda_where_there_is_none(model, inputs, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    fails(graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "o", "--device", "cuda"), 1, "no CUDA device")
+
+
+def test_unwritable_output_leaves_nothing(model, inputs, tmp_path):
+    done = graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "no" / "such" / "folder" / "out")
+    fails(done, 1, "no/such/folder")
+
+
+def test_info(model):
+    done = graft("info", model, "--json")
+    assert done.returncode == 0, done.stderr
+    info = json.loads(done.stdout)
+    assert info["architecture"] == "BertModel" and info["supported"]
+    assert info["tensors"]["embeddings.word_embeddings.weight"] == {"dtype": "F32", "shape": [80, 48]}
+    assert "BertModel" in graft("info", model).stdout
+    assert "LlamaForCausalLM" in graft("info", "--architectures").stdout.splitlines()
+
+
+def config_of(model, folder, **changes):
+    folder.mkdir()
+    config = {**json.loads((model / "config.json").read_text()), **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM", "known:"]),
+        ({"hidden_act": "snake"}, ["hidden_act", "snake"]),
+        ({"num_attention_heads": 5}, ["num_attention_heads"]),
+        ({"hidden_size": "48"}, ["hidden_size", "integer"]),
+        ({"hidden_size": -48}, ["hidden_size"]),
+        ({"vocab_size": 81}, ["word_embeddings", "[80, 48]", "[81, 48]"]),
+        ({"num_hidden_layers": 3}, ["not in the checkpoint", "layer.2"]),
+        ({"num_hidden_layers": 1}, ["no place", "layer.1"]),
+        ({"dtype": "float7"}, ["dtype", "float7"]),
+        ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
+    ],
+)
+def test_config_that_cannot_be_followed(model, inputs, tmp_path, changes, words):
+    folder = config_of(model, tmp_path / "model", **changes)
+    fails(graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o"), 1, *words)
+
+
+def test_field_nobody_reads_is_named(model, inputs, tmp_path):
+    folder = config_of(model, tmp_path / "model", surprise=3, nothing=None)
+    done = graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o")
+    assert done.returncode == 0
+    assert "surprise" in done.stderr and "nothing" not in done.stderr
+
+
+def safetensors(header: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+ENTRY = '"dtype":"F32","shape":[2],"data_offsets":[0,8]'
+MALFORMED = {
+    "empty": (b"", "too few"),
+    "header-beyond-file": (struct.pack("<Q", 500) + b"{}", "header"),
+    "header-huge": (struct.pack("<Q", 1 << 60) + b"{}", "header"),
+    "not-json": (safetensors(b"{nope}"), "JSON"),
+    "not-utf8": (safetensors(b'{"\xff\xfe":{%s}}' % ENTRY.encode(), b"x" * 8), "UTF-8"),
+    "twice": (safetensors(b'{"a":{%s},"a":{%s}}' % (ENTRY.encode(), ENTRY.encode()), b"x" * 8), "twice"),
+    "deep": (safetensors(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"), ""),
+    "overlap": (safetensors(b'{"a":{%s},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' % ENTRY.encode(), b"x" * 12), "overlap"),
+    "hole": (safetensors(b'{"a":{%s},"b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}}' % ENTRY.encode(), b"x" * 20), "hole"),
+    "out-of-range": (safetensors(b'{"a":{%s}}' % ENTRY.encode(), b"x" * 4), ""),
+    "overflow": (safetensors(b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}'), "overflow"),
+    "dtype": (safetensors(b'{"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}}', b"x" * 8), "F99"),
+    "trailing": (safetensors(b'{"a":{%s}}' % ENTRY.encode(), b"x" * 9), ""),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_malformed_tensor_files_give_one_line(kind, tmp_path):
+    data, word = MALFORMED[kind]
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(data)
+    fails(graft("info", path), 1, "[safetensors]", word)
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "a/b.safetensors", "", "..", "x\u0000y"])
+def test_shard_index_cannot_leave_its_folder(name, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {"w": name}}))
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    fails(graft("info", tmp_path), 1, "index.json")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
+def test_pickle_is_refused_with_advice(name, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    torch.save({"w": torch.ones(2)}, tmp_path / name)
+    fails(graft("info", tmp_path), 1, "pickle", "safetensors")
+    fails(graft("info", tmp_path / name), 1, "pickle")
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    fails(graft("info", tmp_path), 1, "config.json")
+    fails(graft("info", tmp_path / "nowhere.safetensors"), 1, "nowhere")
