@@ -1,7 +1,8 @@
 // Makes a BERT of a few thousand random weights with a letter-by-letter WordPiece vocabulary, and saves it as
 // a checkpoint folder.
 //   make_tiny_bert OUT_DIR
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cstdio>
 #include <fstream>

@@ -1,7 +1,8 @@
 // Sentence search with a BERT-like encoder: embeds a small library of sentences and shows which are nearest
 // to a question.
 //   nearest_sentences MODEL_DIR [QUESTION...]
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <cstdio>
@@ -54,7 +55,8 @@ at::Tensor embed(graft::PreTrainedModel& model, const graft::Tokenizer& tokenize
   }
   const auto hidden = model({.input_ids = ids, .attention_mask = mask}).last_hidden_state;
   const auto weight = mask.unsqueeze(-1).to(hidden.dtype());
-  return torch::nn::functional::normalize((hidden * weight).sum(1) / weight.sum(1));
+  const auto mean = (hidden * weight).sum(1) / weight.sum(1);
+  return mean / mean.norm(2, 1, /*keepdim=*/true);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ def main():
         return 1
 
     builds = split_builds(read_log(log))
-    seconds = last_of_each(builds)
+    seconds = {output: took for output, took in last_of_each(builds).items() if (args.dir / output).exists()}  # no former targets
     slowest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))[: args.top]
     print(f"{'seconds':>8}  target")
     for output, took in slowest:

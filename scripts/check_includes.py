@@ -140,7 +140,7 @@ def check_conditionals(root, graph, report):
             following = lines[number] if number < len(lines) else ""
             if match[1] == "ifndef" and re.match(rf"\s*#\s*define\s+{match[2]}\b", following):
                 continue  # an include guard, or the default of an X-macro
-            report.error(name, number, f"#{match[1]}: no conditional compilation here; write a stub with the same interface, chosen in CMake")
+            report.error(name, number, f"#{match[1]}: no conditional compilation here; write a stub of the same interface, chosen in CMake")
 
 
 def check_cycles(graph, report):

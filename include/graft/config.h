@@ -25,11 +25,11 @@ class Config {
   int64_t integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
-  std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
+  std::string string(std::string_view key, const std::optional<std::string>& fallback = {}) const;
   std::vector<int64_t> integers(std::string_view key,
-                                std::optional<std::vector<int64_t>> fallback = {}) const;
+                                const std::optional<std::vector<int64_t>>& fallback = {}) const;
   std::vector<std::string> strings(std::string_view key,
-                                   std::optional<std::vector<std::string>> fallback = {}) const;
+                                   const std::optional<std::vector<std::string>>& fallback = {}) const;
   std::optional<int64_t> optional_integer(std::string_view key) const;
 
   /// The object under `key`; an empty one when absent. Reads through it are remembered here as reads of

@@ -154,6 +154,7 @@ const SafetensorsFile& Checkpoint::file_of(std::string_view name) const {
 
 std::vector<fs::path> Checkpoint::files() const {
   std::vector<fs::path> paths;
+  paths.reserve(files_.size());
   for (const auto& file : files_) paths.push_back(file->path());
   return paths;
 }

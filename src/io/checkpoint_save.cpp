@@ -99,6 +99,7 @@ void save_checkpoint(const fs::path& dir, const NamedTensors& tensors, const Fil
     throw IoError("[checkpoint] cannot create the folder " + io::quote_path(dir) + ": " + error.message());
 
   std::vector<io::AtomicFile> files;
+  files.reserve(shards.size() + 1);
   for (size_t i = 0; i < shards.size(); ++i) {
     files.push_back(io::stage_safetensors(dir / names[i], shards[i], metadata));
   }

@@ -77,12 +77,12 @@ bool Config::boolean(std::string_view key, std::optional<bool> fallback) const {
   return state_->get<bool>(key, fallback, "true or false", [](const json& v) { return v.is_boolean(); });
 }
 
-std::string Config::string(std::string_view key, std::optional<std::string> fallback) const {
+std::string Config::string(std::string_view key, const std::optional<std::string>& fallback) const {
   return state_->get<std::string>(key, fallback, "a string", [](const json& v) { return v.is_string(); });
 }
 
 std::vector<int64_t> Config::integers(std::string_view key,
-                                      std::optional<std::vector<int64_t>> fallback) const {
+                                      const std::optional<std::vector<int64_t>>& fallback) const {
   return state_->get<std::vector<int64_t>>(key, fallback, "a list of integers", [](const json& v) {
     return v.is_array() &&
            std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_number_integer(); });
@@ -90,7 +90,7 @@ std::vector<int64_t> Config::integers(std::string_view key,
 }
 
 std::vector<std::string> Config::strings(std::string_view key,
-                                         std::optional<std::vector<std::string>> fallback) const {
+                                         const std::optional<std::vector<std::string>>& fallback) const {
   return state_->get<std::vector<std::string>>(key, fallback, "a list of strings", [](const json& v) {
     return v.is_array() && std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_string(); });
   });

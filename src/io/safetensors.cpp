@@ -86,7 +86,7 @@ at::Tensor SafetensorsFile::tensor(std::string_view name) const {
     shape.back() /= 2;
   }
   const auto options = at::TensorOptions().dtype(type);
-  if (entry.bytes() == 0) return empty_tensor(entry.name, shape, options);
+  if (entry.bytes() == 0) return state_->empty_tensor(entry.name, shape, options);
 
   std::byte* data = state_->file->bytes().data() + state_->header.data_start + entry.begin;
   const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(type) == 0;

@@ -146,8 +146,16 @@ class BertForMaskedLM : public BertWithPredictions {
     check_inputs(inputs, "BertForMaskedLM", {"input_ids"},
                  {"attention_mask", "position_ids", "token_type_ids", "labels"});
     ModelOutput out{.logits = logits(inputs)};
-    if (inputs.labels.defined()) out.loss = nn::masked_lm_loss(out.logits, inputs.labels);
+    if (inputs.labels.defined()) out.loss = loss(out.logits, inputs.labels);
     return out;
+  }
+
+ private:
+  // transformers computes this one in the logits' own dtype, unlike the losses of nn/loss.h: in half
+  // precision that rounds otherwise.
+  static at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels) {
+    return at::cross_entropy_loss(logits.flatten(0, 1), labels.reshape({-1}).to(logits.device()), {},
+                                  at::Reduction::Mean, nn::kIgnoredLabel);
   }
 };
 

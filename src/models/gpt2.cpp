@@ -56,7 +56,8 @@ struct GPT2Sizes {
   }
 
   double attention_scale(int64_t layer) const {
-    const double by_width = scale ? 1.0 / std::sqrt(static_cast<double>(hidden / heads)) : 1.0;
+    const int64_t head_dim = hidden / heads;
+    const double by_width = scale ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
     return scale_by_layer ? by_width / static_cast<double>(layer + 1) : by_width;
   }
 

@@ -201,7 +201,7 @@ class OPTDecoder : public torch::nn::Module {
       throw UsageError("[opt] attention_mask covers " + std::to_string(mask.size(1)) + " tokens of " +
                        std::to_string(needed) + ", those in the cache included");
     const auto present = mask.to(inputs.input_ids.device(), at::kLong);
-    const auto counted = present.cumsum(1) * present - 1;
+    auto counted = present.cumsum(1) * present - 1;
     if (!cache) return counted;
     const auto mine = at::arange(tokens, present.options()) + cache->seen_tensor(present.device());
     return counted.index_select(1, mine);

@@ -33,19 +33,20 @@ struct ResNetSizes {
     if (hidden.empty() || hidden.size() != depths.size())
       throw ConfigError("[resnet] \"hidden_sizes\" and \"depths\" must name the same stages, got " +
                         std::to_string(hidden.size()) + " and " + std::to_string(depths.size()));
-    for (auto size : hidden)
-      if (size < (bottleneck ? kReduction : 1))
-        throw ConfigError("[resnet] \"hidden_sizes\" has " + std::to_string(size));
-    for (auto depth : depths)
-      if (depth < 1)
-        throw ConfigError("[resnet] \"depths\" has " + std::to_string(depth) +
-                          "; a stage has a block at least");
+    check_entries("hidden_sizes", hidden, bottleneck ? kReduction : 1);
+    check_entries("depths", depths, 1);
     config.acknowledge({"out_features", "out_indices", "stage_names"});  // which stages a backbone shows
   }
 
   static constexpr int64_t kReduction = 4;  // how much narrower a bottleneck is than its block
 
  private:
+  static void check_entries(const std::string& key, const std::vector<int64_t>& entries, int64_t least) {
+    for (const auto entry : entries)
+      if (entry < least || entry > INT32_MAX)
+        throw ConfigError("[resnet] an entry of \"" + key + "\" is " + std::to_string(entry) +
+                          "; it must be between " + std::to_string(least) + " and 2147483647");
+  }
   static bool is_bottleneck(const Config& config) {
     const auto type = config.string("layer_type", "bottleneck");
     if (type != "basic" && type != "bottleneck")

@@ -144,7 +144,7 @@ at::Tensor CheckpointSource::buffer(const std::string& path, at::IntArrayRef sha
 at::Tensor CheckpointSource::tied(const std::string& path, const at::Tensor& shared) {
   const auto name = locate(path);
   if (name.empty() || taken_.contains(name)) return shared;
-  const auto own = take(name, shared.sizes(), shared.scalar_type());
+  auto own = take(name, shared.sizes(), shared.scalar_type());
   if (at::equal(own, shared)) return shared;
   log_warning("[models] the config ties " + path +
               " to the embedding, but the checkpoint holds another value for it: kept apart");

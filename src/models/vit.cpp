@@ -32,7 +32,8 @@ HeightWidth height_width(const Config& config, std::string_view key, int64_t fal
     given.assign(2, config.size(key));  // its message, should it be no number either, names the key
   }
   if (given.empty() && !config.has(key)) given.assign(2, fallback);
-  if (given.size() != 2 || given[0] < 1 || given[1] < 1)
+  const auto valid = [](int64_t size) { return size >= 1 && size <= INT32_MAX; };
+  if (given.size() != 2 || !valid(given[0]) || !valid(given[1]))
     throw ConfigError("[vit] \"" + std::string(key) +
                       "\" must be a positive number or a list of two: height, width");
   return {given[0], given[1]};

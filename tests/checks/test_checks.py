@@ -108,7 +108,8 @@ def test_long_file_note_only(tmp_path):
 
 def test_long_function_is_a_note(tmp_path):
     body = "  if (x) { y('{', \"}\", 1'000); }\n"
-    text = f"namespace a {{\nstruct S {{\n  int f(int x) const {{\n{body * 5}  }}\n}};\ntemplate <class T>\nint g(T t) {{\n{body * 90}}}\n}}\n"
+    short = f"struct S {{\n  int f(int x) const {{\n{body * 5}  }}\n}};\n"
+    text = f"namespace a {{\n{short}template <class T>\nint g(T t) {{\n{body * 90}}}\n}}\n"
     make(tmp_path, GOOD, {"src/nn/a.cpp": text, "scripts/a.py": "def h():\n" + "    pass\n" * 90})
     status, output = run("check_sizes", tmp_path)
     assert status == 0
@@ -187,10 +188,10 @@ def tidy_tree(root):
     })
     flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -isystem {root}/deps -O3 -fPIC -Wall -fpch-preprocess -std=c++20"
     pch = f"-Winvalid-pch -include {root}/build/CMakeFiles/graft.dir/cmake_pch.hxx"
-    commands = [
-        {"directory": f"{root}/build", "file": f"{root}/{name}", "command": f"cmake -E env A=1 ccache c++ {flags} {extra} -o x.o -c {root}/{name}"}
-        for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch))
-    ]
+    commands = []
+    for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch)):
+        command = f"cmake -E env A=1 ccache c++ {flags} {extra} -o x.o -c {root}/{name}"
+        commands.append({"directory": f"{root}/build", "file": f"{root}/{name}", "command": command})
     make(root, {"build/compile_commands.json": json.dumps(commands)})
 
 
@@ -219,9 +220,10 @@ def test_tidy_plugin_finds_the_same(tmp_path):
     """With the plugin our files and headers are still looked at, with and without a precompiled header."""
     tidy_tree(tmp_path)
     bad = "struct Base { virtual ~Base(); virtual int f(); };\nstruct Own : Base { virtual int f(); };\n"
-    make(tmp_path, {"src/nn/own.h": HEADER + bad, "src/nn/own.cpp": '#include "nn/own.h"\nchar* p = 0;\n', "src/support/free.cpp": "char* q = 0;\n"})
+    make(tmp_path, {"src/nn/own.h": HEADER + bad, "src/nn/own.cpp": '#include "nn/own.h"\nchar* p = 0;\n'})
+    make(tmp_path, {"src/support/free.cpp": "char* q = 0;\n"})
     status, output = run("check_tidy", tmp_path)
-    if "install it" in output:
+    if "libclang-19-dev is not installed" in output:
         pytest.skip("libclang-19-dev is not installed")
     places = ["src/nn/own.cpp:2:11: error", "src/nn/own.h:4:33: error", "src/support/free.cpp:1:11: error"]
     assert status == 1 and sorted(": ".join(line.split(": ")[:2]) for line in output.splitlines()[:-1] if ": note: " not in line) == places
@@ -234,8 +236,9 @@ def test_tidy_says_what_is_missing(tmp_path):
 
 
 def test_build_times(tmp_path):
-    log = "# ninja log v5\n0\t9000\t1\told.o\ta\n0\t100\t1\ta.o\tb\n50\t2050\t1\told.o\ta\n50\t2050\t1\told.second\ta\n100\t1600\t1\tb.o\tc\n"
-    (tmp_path / ".ninja_log").write_text(log)
+    make(tmp_path, {"old.o": "", "a.o": "", "b.o": ""})
+    rows = ("0 9000 1 old.o a", "0 9500 1 gone.o d", "0 100 1 a.o b", "50 2050 1 old.o a", "50 2050 1 old.second a", "100 1600 1 b.o c")
+    (tmp_path / ".ninja_log").write_text("\n".join(["# ninja log v5", *rows, ""]).replace(" ", "\t"))
     command = [sys.executable, str(SCRIPTS / "build_times.py"), "--dir", str(tmp_path), "--top", "2"]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     assert [line.split() for line in lines[1:3]] == [["2.0", "old.o"], ["1.5", "b.o"]]

@@ -3,8 +3,11 @@
 //   model_driver decode MODEL in.safetensors out.safetensors growing|static PREFILL
 //   model_driver resave MODEL OUT MAX_SHARD_BYTES
 //   model_driver train  MODEL in.safetensors out.safetensors plain|checkpointed
-#include <torch/torch.h>
+//   model_driver load   MODEL          prints the bytes of memory that loading took beyond the mapped file
+#include <torch/types.h>
+#include <torch/utils.h>
 
+#include <fstream>
 #include <iostream>
 
 #include "graft/graft.h"
@@ -60,6 +63,20 @@ void resave(char** argv) {
   graft::AutoModelForAny::from_pretrained(argv[0])->save_pretrained(argv[1], std::stoll(argv[2]));
 }
 
+/// Memory of this process that no file is behind.
+int64_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
+  throw std::runtime_error("no RssAnon in /proc/self/status");
+}
+
+void load(char** argv) {
+  const int64_t before = anonymous_bytes();
+  const auto model = graft::AutoModelForAny::from_pretrained(argv[0]);
+  std::cout << anonymous_bytes() - before << "\n";
+}
+
 void train(char** argv) {
   const auto model = graft::AutoModelForAny::from_pretrained(argv[0]);
   model->train();
@@ -81,6 +98,7 @@ int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     if (what == "decode" && argc == 7) return decode(argv + 2), 0;
     if (what == "resave" && argc == 5) return resave(argv + 2), 0;
+    if (what == "load" && argc == 3) return load(argv + 2), 0;
     if (what == "train" && argc == 6) return train(argv + 2), 0;
     std::cerr << "model_driver: see the top of its source\n";
     return 2;

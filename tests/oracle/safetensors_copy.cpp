@@ -1,9 +1,8 @@
 // The C++ side of test_safetensors_live.py.
-//   safetensors_copy IN OUT                  read with SafetensorsFile, write with save_safetensors
-//   safetensors_copy IN OUT --shards BYTES   read with Checkpoint, write with save_checkpoint into the folder
-//   OUT safetensors_copy --list                  for each path on stdin one line of JSON: {"error": ...} or
-//   {"tensors": ..., "metadata": ...} safetensors_copy --rss IN                take and read every tensor;
-//   print how many bytes of anonymous memory that took
+//   safetensors_copy IN OUT                 SafetensorsFile to save_safetensors
+//   safetensors_copy IN OUT --shards BYTES  Checkpoint to save_checkpoint; OUT is a folder
+//   safetensors_copy --list                 per path on stdin one line: {"error": ...} or {"tensors": ...}
+//   safetensors_copy --rss IN               reads every tensor; prints the growth of anonymous memory
 #include <ATen/ATen.h>
 
 #include <cstdio>

@@ -120,6 +120,7 @@ void run(const ForwardFlags& flags) {
     peak = meter.peak();
   }
   std::vector<double> times;
+  times.reserve(static_cast<size_t>(flags.repeat));
   for (int64_t i = 0; i < flags.repeat; ++i) times.push_back(1e3 * seconds([&] { call(); }));
   std::sort(times.begin(), times.end());
 

@@ -17,7 +17,7 @@ int fail(int status, std::string_view message) {
 }
 
 /// torch's messages carry a C++ backtrace; people get the first line.
-std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 // The header of a safetensors file: which tensor lies where.
 //
 //   8 bytes   N, little-endian
-//   N bytes   JSON: {"__metadata__": {string: string}, NAME: {"dtype": "F32", "shape": [2, 3],
-//   "data_offsets": [BEGIN, END]}, ...},
-//             padded with white space; offsets count from the end of the header
+//   N bytes   JSON, padded with white space: {"__metadata__": {string: string},
+//             NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...}
+//             where offsets count from the end of the header
 //   the rest  the data, which the tensors cover exactly: no hole, no overlap, nothing after the last
 //
 // What the reference implementation (Rust, huggingface/safetensors) rejects is rejected here, and what it

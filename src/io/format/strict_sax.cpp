@@ -89,7 +89,7 @@ void parse_strict(std::string_view text, StrictSax& sax) {
     sax.read_ += nul;
     sax.fail_here("invalid JSON: a NUL byte");
   }
-  const TrackedPointer begin{text.data(), &sax.read_}, end{text.data() + text.size(), &sax.read_};
+  const TrackedPointer begin{sax.text_, &sax.read_}, end{sax.text_ + text.size(), &sax.read_};
   nlohmann::json::sax_parse(begin, end, &sax);
 }
 
