@@ -3,6 +3,7 @@
 // A key that is present but null counts as absent, as in transformers. Every key that is read is remembered,
 // so that a loader can name the fields of a config.json that nothing looked at.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -30,6 +31,8 @@ class Config {
                                 const std::optional<std::vector<int64_t>>& fallback = {}) const;
   std::vector<std::string> strings(std::string_view key,
                                    const std::optional<std::vector<std::string>>& fallback = {}) const;
+  /// [height, width] from a list of two, or from one number for a square; each at least 1.
+  std::array<int64_t, 2> height_width(std::string_view key, int64_t fallback) const;
   std::optional<int64_t> optional_integer(std::string_view key) const;
 
   /// The object under `key`; an empty one when absent. Reads through it are remembered here as reads of

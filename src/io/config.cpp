@@ -1,5 +1,6 @@
 #include "graft/config.h"
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -12,11 +13,17 @@ using nlohmann::json;
 struct Config::State {
   json values;
   std::string label;
-  // The set of keys read so far. Reading is logically const; a Config is built and read by one thread.
+  // The keys read so far. Models read their config in forward, which several threads may do at once.
+  mutable std::mutex guard;
   mutable std::set<std::string, std::less<>> read;
 
-  const json* find(std::string_view key) const {
+  void mark_read(std::string_view key) const {
+    const std::lock_guard<std::mutex> lock(guard);
     read.emplace(key);
+  }
+
+  const json* find(std::string_view key) const {
+    mark_read(key);
     auto it = values.find(key);
     return it == values.end() || it->is_null() ? nullptr : &*it;
   }
@@ -96,6 +103,16 @@ std::vector<std::string> Config::strings(std::string_view key,
   });
 }
 
+std::array<int64_t, 2> Config::height_width(std::string_view key, int64_t fallback) const {
+  const json* found = state_->find(key);
+  if (!found) return {fallback, fallback};
+  const auto is_size = [](const json& v) { return v.is_number_integer() && v > 0 && v <= INT32_MAX; };
+  if (is_size(*found)) return {found->get<int64_t>(), found->get<int64_t>()};
+  if (!found->is_array() || found->size() != 2 || !is_size(found->at(0)) || !is_size(found->at(1)))
+    state_->wrong(key, "a positive number or a list of two: height, width", *found);
+  return {found->at(0).get<int64_t>(), found->at(1).get<int64_t>()};
+}
+
 std::optional<int64_t> Config::optional_integer(std::string_view key) const {
   if (!has(key)) return {};
   return integer(key);
@@ -152,7 +169,7 @@ std::vector<std::string> Config::unread() const {
 }
 
 void Config::acknowledge(const std::vector<std::string_view>& keys) const {
-  for (auto key : keys) state_->read.emplace(key);
+  for (auto key : keys) state_->mark_read(key);
 }
 
 std::string Config::dump() const { return state_->values.dump(2) + "\n"; }

@@ -34,7 +34,7 @@ class BertModel : public PreTrainedModel {
           "ones");
     const auto x = embeddings->forward(inputs);
     const bool recompute = checkpointing_ && is_training();
-    const auto cache = recompute ? nullptr : inputs.past_key_values;  // a cache must not be written twice
+    const auto cache = cache_for_layers(inputs, recompute);
     // No position_ids here: BERT, unlike Llama, doesn't take packed sequences from them.
     const nn::MaskRequest request{.like = x, .attention_mask = inputs.attention_mask, .cache = cache.get()};
     const BertLayerInputs in{.mask = decoder_ ? nn::causal_mask(request) : nn::bidirectional_mask(request),
@@ -146,16 +146,8 @@ class BertForMaskedLM : public BertWithPredictions {
     check_inputs(inputs, "BertForMaskedLM", {"input_ids"},
                  {"attention_mask", "position_ids", "token_type_ids", "labels"});
     ModelOutput out{.logits = logits(inputs)};
-    if (inputs.labels.defined()) out.loss = loss(out.logits, inputs.labels);
+    if (inputs.labels.defined()) out.loss = nn::masked_lm_loss(out.logits, inputs.labels);
     return out;
-  }
-
- private:
-  // transformers computes this one in the logits' own dtype, unlike the losses of nn/loss.h: in half
-  // precision that rounds otherwise.
-  static at::Tensor loss(const at::Tensor& logits, const at::Tensor& labels) {
-    return at::cross_entropy_loss(logits.flatten(0, 1), labels.reshape({-1}).to(logits.device()), {},
-                                  at::Reduction::Mean, nn::kIgnoredLabel);
   }
 };
 

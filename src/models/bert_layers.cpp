@@ -11,19 +11,6 @@
 namespace graft {
 namespace {
 
-/// The embedding row that stays zero. Unlike elsewhere null and absent differ here: null is "none", absent is
-/// BERT's default of 0.
-int64_t padding_row(const Config& config, int64_t vocab) {
-  const auto keys = config.keys();
-  const bool given = std::find(keys.begin(), keys.end(), "pad_token_id") != keys.end();
-  const auto pad = given ? config.optional_integer("pad_token_id") : 0;
-  if (!pad) return -1;
-  if (*pad < -vocab || *pad >= vocab)
-    throw ConfigError("[bert] \"pad_token_id\" (" + std::to_string(*pad) + ") is outside the vocabulary of " +
-                      std::to_string(vocab));
-  return *pad < 0 ? *pad + vocab : *pad;
-}
-
 class BertSelfAttention : public torch::nn::Module {
  public:
   BertSelfAttention(const nn::Build& b, const BertSizes& s, int64_t layer)
@@ -95,7 +82,7 @@ BertSizes::BertSizes(const Config& config)
       vocab(config.size("vocab_size", 30522)),
       positions(config.size("max_position_embeddings", 512)),
       types(config.size("type_vocab_size", 2)),
-      padding_idx(padding_row(config, vocab)),
+      padding_idx(padding_row(pad_token(config, 0), vocab)),
       eps(config.number("layer_norm_eps", 1e-12)),
       hidden_dropout(config.number("hidden_dropout_prob", 0.1)),
       attention_dropout(config.number("attention_probs_dropout_prob", 0.1)),

@@ -8,10 +8,6 @@
 
 namespace graft {
 
-at::Tensor last_token_logits(const Config& config, const at::Tensor& logits, const at::Tensor& input_ids) {
-  return last_token_logits(config.optional_integer("pad_token_id"), logits, input_ids);
-}
-
 at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logits,
                              const at::Tensor& input_ids) {
   const int64_t batch = logits.size(0);
@@ -27,6 +23,20 @@ at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logit
   const auto last = (index * is_token).argmax(-1);
   const auto rows = at::arange(batch, logits.options().dtype(at::kLong));
   return logits.index({rows, last});
+}
+
+std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent) {
+  const auto keys = config.keys();
+  const bool present = std::find(keys.begin(), keys.end(), "pad_token_id") != keys.end();
+  return present ? config.optional_integer("pad_token_id") : when_absent;
+}
+
+int64_t padding_row(std::optional<int64_t> pad, int64_t vocab) {
+  if (!pad) return -1;
+  if (*pad < -vocab || *pad >= vocab)
+    throw ConfigError("[models] \"pad_token_id\" (" + std::to_string(*pad) + ") is not in a vocabulary of " +
+                      std::to_string(vocab));
+  return *pad < 0 ? *pad + vocab : *pad;
 }
 
 at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& like) {

@@ -5,10 +5,16 @@
 namespace graft {
 
 /// [batch, seq, labels] -> [batch, labels]: the logits at each row's last token that is not padding.
-at::Tensor last_token_logits(const Config& config, const at::Tensor& logits, const at::Tensor& input_ids);
-/// The same for an architecture that has a padding token of its own where config.json names none.
+/// Without a padding token, a batch of one.
 at::Tensor last_token_logits(std::optional<int64_t> pad_token_id, const at::Tensor& logits,
                              const at::Tensor& input_ids);
+
+/// config.json's `pad_token_id`; the architecture's own where the key is absent, none where it is null.
+std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent);
+
+/// The row of a token table that `pad` names, -1 for none. A negative id counts from the end, as
+/// torch.nn.Embedding has it.
+int64_t padding_row(std::optional<int64_t> pad, int64_t vocab);
 
 /// position_ids as given, else counted from what the cache holds: [1 or batch, seq].
 at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& like);

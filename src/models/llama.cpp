@@ -1,13 +1,11 @@
 #include "models/llama.h"
 
 #include "graft/error.h"
-#include "models/heads.h"
+#include "models/decoder_heads.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
-#include "nn/loss.h"
 #include "nn/mask.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -29,7 +27,7 @@ struct LlamaSizes {
         head_dim(config.size("head_dim", hidden / heads)),
         layers(config.size("num_hidden_layers", 32, 0)),
         vocab(config.size("vocab_size", 32000)),
-        padding_idx(config.integer("pad_token_id", -1)),
+        padding_idx(padding_row(pad_token(config, {}), vocab)),
         eps(config.number("rms_norm_eps", 1e-6)),
         attention_dropout(config.number("attention_dropout", 0.0)),
         attention_bias(config.boolean("attention_bias", false)),
@@ -115,6 +113,9 @@ class LlamaDecoderLayer : public torch::nn::Module {
 
 class LlamaModel : public PreTrainedModel {
  public:
+  static constexpr const char* kPrefix = "model";
+  static constexpr bool kTiesByDefault = false;
+
   LlamaModel(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
     const LlamaSizes s(config);
     embed_tokens = b.child<nn::Embedding>(*this, "embed_tokens", s.vocab, s.hidden, s.padding_idx);
@@ -126,14 +127,10 @@ class LlamaModel : public PreTrainedModel {
   }
 
   ModelOutput forward(const ModelInputs& inputs) override {
-    check_inputs(inputs, "LlamaModel", {"input_ids"}, {"attention_mask", "position_ids", "past_key_values"});
-    return {.last_hidden_state = hidden_states(inputs)};
-  }
-
-  at::Tensor hidden_states(const ModelInputs& inputs) {
+    check_inputs(inputs, "Llama", {"input_ids"}, {"attention_mask", "position_ids", "past_key_values"});
     auto x = embed_tokens->forward(inputs.input_ids);
     const bool recompute = checkpointing_ && is_training();
-    const auto cache = recompute ? nullptr : inputs.past_key_values;  // a cache must not be written twice
+    const auto cache = cache_for_layers(inputs, recompute);
     const LayerInputs in{
         .mask = nn::causal_mask({x, inputs.attention_mask, cache.get(), packed_positions(config(), inputs)}),
         .rotation = rotary_emb->forward(x, positions_or_default(inputs, x)),
@@ -143,87 +140,38 @@ class LlamaModel : public PreTrainedModel {
                           *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
                     : layer->forward(x, in);
     if (cache) cache->advance(inputs.input_ids.size(1));
-    return norm->forward(x);
+    return {.last_hidden_state = norm->forward(x)};
   }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
-  std::shared_ptr<nn::Embedding> embed_tokens;
+  at::Tensor token_table() const { return embed_tokens->weight; }
+  std::optional<int64_t> pad_token_id() const { return config().optional_integer("pad_token_id"); }
 
  private:
   bool checkpointing_ = false;
+  std::shared_ptr<nn::Embedding> embed_tokens;
   std::shared_ptr<nn::List<LlamaDecoderLayer>> layers;
   std::shared_ptr<nn::RMSNorm> norm;
   std::shared_ptr<nn::RotaryEmbedding> rotary_emb;
 };
 
-class LlamaForCausalLM : public PreTrainedModel {
- public:
-  LlamaForCausalLM(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
-    model = b.child<LlamaModel>(*this, "model", config);
-    const auto& table = model->embed_tokens->weight;
-    lm_head = config.boolean("tie_word_embeddings", false)
-                  ? b.child<nn::Linear>(*this, "lm_head", table)
-                  : b.child<nn::Linear>(*this, "lm_head", table.size(1), table.size(0), false);
-  }
-
-  ModelOutput forward(const ModelInputs& inputs) override {
-    check_inputs(inputs, "LlamaForCausalLM", {"input_ids"},
-                 {"attention_mask", "position_ids", "past_key_values", "labels"});
-    ModelOutput out{.logits = lm_head->forward(model->hidden_states(inputs))};
-    if (inputs.labels.defined()) out.loss = nn::causal_lm_loss(out.logits, inputs.labels);
-    return out;
-  }
-
-  void set_checkpointing(bool on) override { model->set_checkpointing(on); }
-
- private:
-  std::shared_ptr<LlamaModel> model;
-  std::shared_ptr<nn::Linear> lm_head;
-};
-
-class LlamaForSequenceClassification : public PreTrainedModel {
- public:
-  LlamaForSequenceClassification(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
-    model = b.child<LlamaModel>(*this, "model", config);
-    score =
-        b.child<nn::Linear>(*this, "score", model->embed_tokens->weight.size(1), config.num_labels(), false);
-  }
-
-  ModelOutput forward(const ModelInputs& inputs) override {
-    check_inputs(inputs, "LlamaForSequenceClassification", {"input_ids"},
-                 {"attention_mask", "position_ids", "past_key_values", "labels"});
-    const auto every = score->forward(model->hidden_states(inputs));
-    ModelOutput out{.logits = last_token_logits(config(), every, inputs.input_ids)};
-    if (inputs.labels.defined()) out.loss = nn::classification_loss(config(), out.logits, inputs.labels);
-    return out;
-  }
-
-  void set_checkpointing(bool on) override { model->set_checkpointing(on); }
-
- private:
-  std::shared_ptr<LlamaModel> model;
-  std::shared_ptr<nn::Linear> score;
-};
-
 }  // namespace
 
 std::vector<Architecture> llama_architectures() {
-  Architecture body{.name = "LlamaModel",
-                    .model_type = "llama",
-                    .task = Task::base,
-                    .base_prefix = "model",
-                    .make = make_model<LlamaModel>,
-                    .obsolete = {"rotary_emb.inv_freq"}};
-  Architecture lm = body;
-  lm.name = "LlamaForCausalLM";
-  lm.task = Task::causal_lm;
-  lm.make = make_model<LlamaForCausalLM>;
-  lm.tied = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  Architecture classifier = body;
-  classifier.name = "LlamaForSequenceClassification";
-  classifier.task = Task::sequence_classification;
-  classifier.make = make_model<LlamaForSequenceClassification>;
-  return {body, lm, classifier};
+  const auto row = [](std::string_view name, Task task, auto make) {
+    return Architecture{.name = name,
+                        .model_type = "llama",
+                        .task = task,
+                        .base_prefix = LlamaModel::kPrefix,
+                        .make = make,
+                        .ties_by_default = LlamaModel::kTiesByDefault,
+                        .obsolete = {"rotary_emb.inv_freq"}};
+  };
+  auto causal = row("LlamaForCausalLM", Task::causal_lm, make_model<CausalLM<LlamaModel>>);
+  causal.tied = {{"lm_head.weight", "model.embed_tokens.weight"}};
+  return {row("LlamaModel", Task::base, make_model<LlamaModel>), causal,
+          row("LlamaForSequenceClassification", Task::sequence_classification,
+              make_model<SequenceClassifier<LlamaModel>>)};
 }
 
 }  // namespace graft

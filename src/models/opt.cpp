@@ -1,6 +1,5 @@
 #include "models/opt.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "graft/error.h"
@@ -19,24 +18,6 @@ namespace {
 // The position table's first two rows belong to no position: fairseq, where OPT was trained, kept one for
 // padding (row 1).
 constexpr int64_t kPositionOffset = 2;
-
-/// 1 when config.json does not say; a null there means none, which for every other key is the same as absent.
-std::optional<int64_t> pad_token(const Config& config) {
-  if (const auto given = config.optional_integer("pad_token_id")) return given;
-  const auto keys = config.keys();
-  const bool is_null = std::find(keys.begin(), keys.end(), "pad_token_id") != keys.end();
-  return is_null ? std::nullopt : std::optional<int64_t>(1);
-}
-
-/// The token table's padding row, -1 for none. A negative id counts from the end, as torch.nn.Embedding has
-/// it.
-int64_t padding_row(std::optional<int64_t> pad, int64_t vocab) {
-  if (!pad) return -1;
-  if (*pad < -vocab || *pad >= vocab)
-    throw ConfigError("[opt] \"pad_token_id\" (" + std::to_string(*pad) + ") is not in a vocabulary of " +
-                      std::to_string(vocab));
-  return *pad < 0 ? *pad + vocab : *pad;
-}
 
 struct OPTSizes {
   int64_t hidden, ffn, heads, layers, vocab, positions, word_dim;
@@ -220,7 +201,7 @@ class OPTModel : public PreTrainedModel {
   static constexpr const char* kPrefix = "model";
   static constexpr bool kTiesByDefault = true;
 
-  OPTModel(const nn::Build& b, const Config& config) : PreTrainedModel(config), pad_(pad_token(config)) {
+  OPTModel(const nn::Build& b, const Config& config) : PreTrainedModel(config), pad_(pad_token(config, 1)) {
     const OPTSizes s(config);
     decoder = b.child<OPTDecoder>(*this, "decoder", s, padding_row(pad_, s.vocab));
   }

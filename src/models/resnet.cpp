@@ -1,5 +1,7 @@
 #include "models/resnet.h"
 
+#include <cmath>
+
 #include <utility>
 
 #include "graft/error.h"
@@ -233,7 +235,9 @@ class ResNetModel : public PreTrainedModel {
 class ResNetClassifier : public torch::nn::Module {
  public:
   ResNetClassifier(const nn::Build& b, int64_t in_features, int64_t labels) {
-    linear = b.child<nn::Linear>(*this, "1", in_features, labels);
+    // torch's own default for a linear layer: transformers' ResNet leaves it at that.
+    const nn::Init init{nn::Init::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(in_features))};
+    linear = b.child<nn::Linear>(*this, "1", in_features, labels, init);
   }
 
   at::Tensor forward(const at::Tensor& pooled) { return linear->forward(pooled.flatten(1)); }

@@ -46,15 +46,9 @@ at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, co
     case Kind::ones:
       value.fill_(1);
       break;
-    case Kind::truncated_normal: {
-      // By redrawing what falls outside two standard deviations: the same distribution as inverting the CDF.
-      value.normal_(0, init.std);
-      for (auto outside = value.abs() > 2 * init.std; outside.any().item<bool>();
-           outside = value.abs() > 2 * init.std)
-        value.masked_scatter_(outside,
-                              at::empty({outside.sum().item<int64_t>()}, at::kFloat).normal_(0, init.std));
+    case Kind::uniform:
+      value.uniform_(-init.std, init.std);
       break;
-    }
     case Kind::kaiming_fan_out: {
       // He et al. 2015, for a ReLU after it: variance 2 / (outputs * kernel area).
       const int64_t area = shape.size() > 2 ? shape[2] * shape[3] : 1;

@@ -23,22 +23,6 @@ std::string shown(const HeightWidth& size) {
   return std::to_string(size[0]) + " x " + std::to_string(size[1]);
 }
 
-/// A field that is one number, for a square, or [height, width].
-HeightWidth height_width(const Config& config, std::string_view key, int64_t fallback) {
-  std::vector<int64_t> given;
-  try {
-    given = config.integers(key, std::vector<int64_t>{});
-  } catch (const ConfigError&) {
-    given.assign(2, config.size(key));  // its message, should it be no number either, names the key
-  }
-  if (given.empty() && !config.has(key)) given.assign(2, fallback);
-  const auto valid = [](int64_t size) { return size >= 1 && size <= INT32_MAX; };
-  if (given.size() != 2 || !valid(given[0]) || !valid(given[1]))
-    throw ConfigError("[vit] \"" + std::string(key) +
-                      "\" must be a positive number or a list of two: height, width");
-  return {given[0], given[1]};
-}
-
 struct ViTSizes {
   int64_t hidden, intermediate, heads, head_dim, layers, channels, pooled;
   HeightWidth image, patch;
@@ -54,8 +38,8 @@ struct ViTSizes {
         layers(config.size("num_hidden_layers", 12, 0)),
         channels(config.size("num_channels", 3)),
         pooled(config.size("pooler_output_size", 0, 0)),
-        image(height_width(config, "image_size", 224)),
-        patch(height_width(config, "patch_size", 16)),
+        image(config.height_width("image_size", 224)),
+        patch(config.height_width("patch_size", 16)),
         eps(config.number("layer_norm_eps", 1e-12)),
         hidden_dropout(config.number("hidden_dropout_prob", 0.0)),
         attention_dropout(config.number("attention_probs_dropout_prob", 0.0)),

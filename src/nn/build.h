@@ -15,8 +15,8 @@ namespace graft::nn {
 
 /// How a fresh parameter is filled when no checkpoint gives it.
 struct Init {
-  enum class Kind { normal, zeros, ones, kaiming_fan_out, truncated_normal } kind = Kind::normal;
-  double std = 0.02;
+  enum class Kind { normal, zeros, ones, kaiming_fan_out, uniform } kind = Kind::normal;
+  double std = 0.02;      ///< of a normal distribution; the bound, to both sides, of a uniform one
   int64_t zero_row = -1;  ///< row set to zero: an embedding's padding_idx
 };
 

@@ -7,6 +7,11 @@ Linear::Linear(const Build& b, int64_t in_features, int64_t out_features, bool w
   if (with_bias) bias = b.parameter(*this, "bias", {out_features}, {Init::Kind::zeros});
 }
 
+Linear::Linear(const Build& b, int64_t in_features, int64_t out_features, const Init& init) : Layer(b) {
+  weight = b.parameter(*this, "weight", {out_features, in_features}, init);
+  bias = b.parameter(*this, "bias", {out_features}, init);
+}
+
 Linear::Linear(const Build& b, const at::Tensor& shared, bool with_bias) : Layer(b) {
   weight = b.tied(*this, "weight", shared);
   if (with_bias) bias = b.parameter(*this, "bias", {shared.size(0)}, {Init::Kind::zeros});

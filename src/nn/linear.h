@@ -8,6 +8,8 @@ namespace graft::nn {
 class Linear : public Layer {
  public:
   Linear(const Build& b, int64_t in_features, int64_t out_features, bool bias = true);
+  /// With weight and bias both filled by `init`.
+  Linear(const Build& b, int64_t in_features, int64_t out_features, const Init& init);
   /// An output projection whose weight is `shared`, an embedding's.
   Linear(const Build& b, const at::Tensor& shared, bool bias = false);
   at::Tensor forward(const at::Tensor& x);

@@ -12,7 +12,7 @@ inline constexpr int64_t kIgnoredLabel = -100;
 /// Next-token cross entropy in float32: position i is judged by label i + 1. Mean over the labels that are
 /// not -100.
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
-/// Cross entropy at each position itself.
+/// Cross entropy at each position itself, in the logits' own dtype as transformers has it.
 at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
 /// By `problem_type`, or by the labels when the config has none: regression, single-label or multi-label
 /// classification.

@@ -1,5 +1,7 @@
 #include "nn/norm.h"
 
+#include "graft/error.h"
+
 namespace graft::nn {
 
 LayerNorm::LayerNorm(const Build& b, int64_t dim, double eps, bool affine) : Layer(b), dim_(dim), eps_(eps) {
@@ -31,7 +33,13 @@ BatchNorm2d::BatchNorm2d(const Build& b, int64_t channels, double eps, double mo
 }
 
 at::Tensor BatchNorm2d::forward(const at::Tensor& x) {
-  if (is_training()) num_batches_tracked.add_(1);
+  if (is_training()) {
+    if (x.numel() <= x.size(1))
+      throw UsageError("[batch norm] training needs more than one value per channel, got a batch of " +
+                       std::to_string(x.size(0)) + " with " + std::to_string(x.numel()) + " values in " +
+                       std::to_string(x.size(1)) + " channels");
+    num_batches_tracked.add_(1);
+  }
   return at::batch_norm(x, weight, bias, running_mean, running_var, is_training(), momentum_, eps_,
                         at::globalContext().userEnabledCuDNN());
 }

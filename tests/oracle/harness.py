@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
 GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
 DRIVER = BUILD / "tests" / "model_driver"
-DEVICE = os.environ.get("GRAFT_TEST_DEVICE", "cpu")  # where graft runs; the expectations are always the CPU's
+DEVICE = os.environ.get("GRAFT_TEST_DEVICE", "cpu")  # where graft and transformers run
 
 Batch = dict[str, torch.Tensor]
 
@@ -116,8 +116,11 @@ class Checkpoint:
         return type(self.model).from_pretrained(self.folder, dtype=dtype)
 
     def expected(self, batch: Batch, dtype=torch.float32, train=False) -> Batch:
-        model = self.fresh(dtype).train(train)
-        inputs = {k: v.to(dtype) if k == "pixel_values" else v for k, v in batch.items()}
+        # On CPUs without bfloat16 instructions a bfloat16 product makes torch switch oneDNN off for the rest of the process, which
+        # changes how float16 rounds after it. graft runs each batch in a process of its own.
+        torch.backends.mkldnn.set_flags(True)
+        model = self.fresh(dtype).train(train).to(DEVICE)
+        inputs = {k: v.to(DEVICE, dtype if k == "pixel_values" else None) for k, v in batch.items()}
         out = model(**inputs)
         loss = getattr(out, "loss", None)
         logits = getattr(out, "logits", None)
@@ -131,7 +134,7 @@ class Checkpoint:
             for name, buffer in model.named_buffers():
                 if name in model.state_dict():
                     result["buffer." + name] = buffer
-        return {k: v.detach() for k, v in result.items()}
+        return {k: v.detach().cpu() for k, v in result.items()}
 
 
 def make_checkpoint(case: Case, folder: Path) -> Checkpoint:

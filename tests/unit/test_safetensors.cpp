@@ -71,12 +71,6 @@ std::string content_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
-std::vector<std::string> names_in(const fs::path& dir) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 TEST(Safetensors, EveryDtypeComesBack) {
   const TempDir dir;

@@ -34,10 +34,12 @@ def ready_made():
 
 ready_made_mask = lm("ready-made-mask", {"4d": ready_made})
 ready_made_mask.causal = False  # it covers one length only
+no_layers = case("body-no-layers", GPT2Model, None, n_layer=0)
+no_layers.causal = False  # transformers counts the tokens in its first layer's cache: here none, ever
 
 CASES = [
     case("body", GPT2Model, None),
-    case("body-no-layers", GPT2Model, None, n_layer=0),
+    no_layers,
     lm("tied"),
     lm("untied", tie_word_embeddings=False),
     lm("inner", n_inner=23),

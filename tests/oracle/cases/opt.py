@@ -41,11 +41,13 @@ def ready_made():
 
 ready_made_mask = lm("ready-made-mask", {"4d": ready_made})
 ready_made_mask.causal = False  # it covers one length only
+no_layers = case("body-no-layers", OPTModel, None, num_hidden_layers=0)
+no_layers.causal = False  # transformers counts the tokens in its first layer's cache: here none, ever
 
 CASES = [
     case("body", OPTModel, None),
     case("body-narrow", OPTModel, None, word_embed_proj_dim=13),
-    case("body-no-layers", OPTModel, None, num_hidden_layers=0),
+    no_layers,
     lm("tied"),
     lm("untied", tie_word_embeddings=False),
     lm("norm-after", do_layer_norm_before=False),

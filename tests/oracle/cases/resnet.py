@@ -4,7 +4,7 @@ from transformers import ResNetConfig, ResNetForImageClassification, ResNetModel
 from harness import Case, image_batch
 
 BASIC = dict(embedding_size=6, hidden_sizes=[6, 9, 14], depths=[1, 2, 1], layer_type="basic")
-BOTTLENECK = dict(embedding_size=6, hidden_sizes=[12, 21], depths=[2, 2], layer_type="bottleneck")
+BOTTLENECK = dict(embedding_size=6, hidden_sizes=[20, 37], depths=[2, 2], layer_type="bottleneck")
 
 
 def images(**kwargs):
