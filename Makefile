@@ -16,6 +16,7 @@ setup: $(STAMP)
 
 build/build.ninja: $(STAMP) CMakePresets.json
 	@cmake --preset release
+	@touch $@
 build: build/build.ninja
 	@ninja -C build --quiet
 

@@ -34,15 +34,13 @@ at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
 at::Tensor classification_loss(const Config& config, const at::Tensor& logits, const at::Tensor& labels) {
   const auto kind = problem_type(config, logits, labels);
   const auto target = labels.to(logits.device());
-  // Half-precision logits against float32 targets: promoted here, since CUDA's mse_loss does it in forward
-  // but not in backward.
-  const auto wide = at::isFloatingType(target.scalar_type())
-                        ? logits.to(at::promote_types(logits.scalar_type(), target.scalar_type()))
-                        : logits;
-  if (kind == "regression")
+  if (kind == "regression") {
+    // Half-precision logits against float32 targets: CUDA's mse_loss promotes in forward but not in backward.
+    const auto wide = logits.to(at::promote_types(logits.scalar_type(), target.scalar_type()));
     return wide.size(-1) == 1 ? at::mse_loss(wide.squeeze(), target.squeeze()) : at::mse_loss(wide, target);
+  }
   if (kind == "single_label_classification") return cross_entropy(logits, target);
-  if (kind == "multi_label_classification") return at::binary_cross_entropy_with_logits(wide, target);
+  if (kind == "multi_label_classification") return at::binary_cross_entropy_with_logits(logits, target);
   throw ConfigError("[config] \"problem_type\" is \"" + kind +
                     "\"; known: regression, single_label_classification, multi_label_classification");
 }

@@ -185,12 +185,14 @@ def assert_close(got: Batch, want: Batch, tolerance: float):
 
 def assert_no_worse(got: Batch, reference: Batch, exact: Batch, eps: float):
     """In half precision: no further from the float32 result than transformers' own half-precision result is, up to one rounding of the
-    dtype at the value's size (two runs that round at other places differ by that much)."""
+    dtype at the value's size. A gradient sums many roundings, of which two runs that round at other places make different draws: half as
+    much again is allowed there."""
     assert got.keys() == reference.keys()
     floor = max((v.abs().max().item() for k, v in exact.items() if k.startswith("grad.")), default=0.0) * 1e-3
     for name, truth in exact.items():
+        is_gradient = name.startswith("grad.")
         truth = truth.double()
-        scale = max(truth.abs().max().item(), floor if name.startswith("grad.") else 0.0)
+        scale = max(truth.abs().max().item(), floor if is_gradient else 0.0)
         ours = (got[name].double() - truth).abs().max().item()
-        theirs = (reference[name].double() - truth).abs().max().item()
-        assert ours <= theirs + eps * scale, f"{name}: off by {ours:.3g}, transformers by {theirs:.3g}, largest value {scale:.3g}"
+        theirs = (reference[name].double() - truth).abs().max().item() * (1.5 if is_gradient else 1.0)
+        assert ours <= theirs + eps * scale, f"{name}: off by {ours:.3g}, allowed {theirs:.3g}, largest value {scale:.3g}"
