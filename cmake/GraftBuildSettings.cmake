@@ -31,6 +31,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(GRAFT_SANITIZE)
   target_compile_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE} -fno-omit-frame-pointer
-                                                 -fno-sanitize-recover=all)
+                                                 -fno-sanitize-recover=all
+                                                 -Wno-maybe-uninitialized)  # false ones, from instrumented code
   target_link_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE})
 endif()
