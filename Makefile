@@ -42,12 +42,12 @@ test-full: test tsan
 asan: $(STAMP)
 	@[ -f build-asan/build.ninja ] || cmake --preset asan-ubsan
 	@ninja -C build-asan --quiet unit_tests
-	@ctest --test-dir build-asan --output-on-failure --no-tests=error -j 2
+	@build-asan/tests/unit_tests --gtest_brief=1
 
 tsan: $(STAMP)
 	@[ -f build-tsan/build.ninja ] || cmake --preset tsan
 	@ninja -C build-tsan --quiet unit_tests
-	@ctest --test-dir build-tsan --output-on-failure --no-tests=error -L concurrent
+	@build-tsan/tests/unit_tests --gtest_brief=1 --gtest_filter='Concurrent*:*Threads*'
 
 fuzz: $(STAMP)
 	@scripts/fuzz.sh 600
