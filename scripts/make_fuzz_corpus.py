@@ -74,12 +74,21 @@ JSON_SEEDS = {
     "comment": "{} // x",
 }
 
+IR_SEEDS = {
+    "empty": "graph() {\n  return ()\n}\n",
+    "mul": 'graph(%0 "x": f32[2, 3], %1 "w": bf16[3]{2}@cuda:1) {\n'
+    "  %2: f32[2, 3] = aten::mul.Tensor(self=%0, other=%1)  # model.layers.0\n  return (%2, None)\n}\n",
+    "attributes": "graph() {\n  t::o(a=-3, b=1.5, c=-inf, d=nan, e=1e-20, f=\"a\\n\", g='word, h=bf16, i=@cpu, j=true, k=None)\n"
+    "  %0: i64[0], %1: bool[] = t::l(a=[1, -2], b=[], c=[1.0], d=f64[], e=[true, false], f=bool[], g=tensors[None])\n"
+    "  return (%1)\n}\n",
+}
+
 
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: make_fuzz_corpus.py FOLDER")
     root = pathlib.Path(sys.argv[1])
-    for folder in ("safetensors_header", "json"):
+    for folder in ("safetensors_header", "json", "ir"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for name, (text, size) in safetensors_seeds().items():
         header = text.encode()
@@ -87,6 +96,8 @@ def main():
         (root / "safetensors_header" / f"{name}.framed").write_bytes(struct.pack("<I", size) + header)
     for name, text in JSON_SEEDS.items():
         (root / "json" / name).write_bytes(text.encode())
+    for name, text in IR_SEEDS.items():
+        (root / "ir" / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "ir/parser.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <unordered_map>
@@ -203,6 +204,8 @@ class Parser {
     for (bool first = true; !accept(')'); first = false) {
       if (!first) expect(',');
       std::string name(take_word("an argument's name"));
+      if (std::any_of(arguments.begin(), arguments.end(), [&](const auto& a) { return a.name == name; }))
+        fail("the argument \"" + name + "\" twice");
       expect('=');
       arguments.push_back({std::move(name), argument()});
     }

@@ -51,6 +51,7 @@ TEST(Ir, ParserSaysWhereAndWhy) {
       {"graph(%0 \"x\": f32[-1]) { return () }", "sizes that no tensor has"},
       {"graph(%0 \"x\": f32[4611686018427387904, 4]) { return () }", "sizes that no tensor has"},
       {"graph() { mul(a=1) return () }", "NAMESPACE::NAME"},
+      {"graph() { t::o(a=1, a=2) return () }", "\"a\" twice"},
       {"graph() { t::o(a=[1, 1.5]) return () }", "integers and floats"},
       {"graph() { t::o(a=\"x) return () }", "does not end"},
       {"graph() { t::o(a=99999999999999999999) return () }", "expected a number"},
