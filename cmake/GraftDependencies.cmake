@@ -28,6 +28,10 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Threads REQUIRED)
 
+find_path(GRAFT_XXHASH_INCLUDE xxhash.h REQUIRED)  # header-only: Debian has no package configuration for it
+add_library(xxhash_headers INTERFACE)
+target_include_directories(xxhash_headers SYSTEM INTERFACE $<BUILD_INTERFACE:${GRAFT_XXHASH_INCLUDE}>)
+
 set(GRAFT_HAVE_ICU OFF)
 find_package(ICU QUIET COMPONENTS uc)
 if(ICU_FOUND)

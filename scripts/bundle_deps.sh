@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf .deps
 mkdir -p .deps/include .deps/share/cmake
-for package in nlohmann-json3-dev libcli11-dev; do
+for package in nlohmann-json3-dev libcli11-dev libxxhash-dev; do
   dpkg -L "$package" | while read -r file; do
     [ -f "$file" ] || continue
     case $file in

@@ -35,4 +35,26 @@ class IoError : public Error {
   using Error::Error;
 };
 
+/// Compilation met code that no graph can hold: a value read on the host, a shape that depends on data. Thrown
+/// with `fullgraph`; else the function runs eagerly.
+class GraphBreak : public Error {
+ public:
+  explicit GraphBreak(const std::string& reason, std::string backtrace = "")
+      : Error(backtrace.empty() ? reason : reason + "\n" + backtrace),
+        reason_(reason),
+        backtrace_(std::move(backtrace)) {}
+  const std::string& reason() const { return reason_; }
+  /// The C++ stack at the call, where the platform can give one.
+  const std::string& backtrace() const { return backtrace_; }
+
+ private:
+  std::string reason_, backtrace_;
+};
+
+/// Compiled code gave another result than the eager function.
+class Mismatch : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace graft

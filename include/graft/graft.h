@@ -1,6 +1,8 @@
 // Start here: graft's public interface.
 //
 //   model.h        load, run and save models: AutoModelForCausalLM::from_pretrained(dir)
+//   compile.h      make a function or a module fast: compile(model)
+//   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
 //   config.h       config.json
@@ -9,8 +11,10 @@
 //   version.h      which build this is
 #pragma once
 #include "graft/cache.h"
+#include "graft/compile.h"
 #include "graft/config.h"
 #include "graft/error.h"
+#include "graft/leaves.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
 #include "graft/tokenizer.h"

@@ -15,6 +15,7 @@
 
 #include "graft/cache.h"
 #include "graft/config.h"
+#include "graft/leaves.h"
 
 namespace graft {
 
@@ -36,6 +37,22 @@ struct ModelOutput {
   at::Tensor logits = {};
   at::Tensor last_hidden_state = {};
   at::Tensor pooler_output = {};
+};
+
+/// For compile().
+template <>
+struct Leaves<ModelInputs> {
+  static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
+    visit_leaves(visitor, inputs.input_ids, inputs.attention_mask, inputs.position_ids, inputs.token_type_ids,
+                 inputs.pixel_values, inputs.labels);
+    if (inputs.past_key_values) visitor.refuse("the call has a key/value cache, which changes outside the graph");
+  }
+};
+template <>
+struct Leaves<ModelOutput> {
+  static void visit(ModelOutput& output, LeafVisitor& visitor) {
+    visit_leaves(visitor, output.loss, output.logits, output.last_hidden_state, output.pooler_output);
+  }
 };
 
 class PreTrainedModel : public torch::nn::Module {

@@ -1,5 +1,7 @@
 #include "flags.h"
 
+#include "command.h"
+
 #include <torch/cuda.h>
 
 #include "graft/error.h"
@@ -67,11 +69,18 @@ void CompileFlags::add_to(CLI::App& command) {
       ->group(group);
 }
 
-void CompileFlags::refuse() const {
-  for (const char* flag : {"--compile", "--mode", "--backend", "--fullgraph", "--dynamic", "--regional",
-                           "--no-cache", "--verify-every"})
-    if (command_->count(flag) > 0)
-      throw Error("[compile] compilation is not supported yet: run without " + std::string(flag));
+CompileOptions CompileFlags::options() const {
+  for (const char* flag :
+       {"--mode", "--backend", "--fullgraph", "--dynamic", "--regional", "--no-cache", "--verify-every"})
+    if (!compile && command_->count(flag) > 0)
+      throw WrongUsage(std::string(flag) + " says how to compile: give --compile too");
+  return {.mode = mode_named(mode),
+          .backend = compile ? backend_named(backend) : Backend::eager,
+          .fullgraph = fullgraph,
+          .dynamic = dynamic_named(dynamic),
+          .regional = regional,
+          .verify_every = verify_every,
+          .cache = !no_cache};
 }
 
 }  // namespace graft::cli

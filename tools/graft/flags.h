@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "graft/compile.h"
 #include "graft/model.h"
 
 namespace graft::cli {
@@ -33,8 +34,8 @@ struct CompileFlags {
   int64_t verify_every = 0;
 
   void add_to(CLI::App& command);
-  /// Compilation is not there yet: an Error when it is asked for.
-  void refuse() const;
+  /// WrongUsage for an option of compilation without --compile.
+  CompileOptions options() const;
 
  private:
   CLI::App* command_ = nullptr;

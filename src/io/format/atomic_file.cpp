@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <random>
 
+#include "io/format/io_error.h"
+
 namespace graft::io {
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/format/file_descriptor.h"
+#include "support/file_descriptor.h"
 
 namespace graft::io {
 

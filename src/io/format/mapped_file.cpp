@@ -4,7 +4,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "io/format/file_descriptor.h"
+#include "io/format/io_error.h"
+#include "support/file_descriptor.h"
 
 namespace graft::io {
 

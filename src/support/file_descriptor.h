@@ -1,17 +1,10 @@
-// A file descriptor that closes itself, and the IoError for the system call that just failed.
+// A file descriptor that closes itself.
 #pragma once
 #include <unistd.h>
 
-#include <cerrno>
-#include <filesystem>
-#include <string>
-#include <system_error>
 #include <utility>
 
-#include "graft/error.h"
-#include "io/format/quote.h"
-
-namespace graft::io {
+namespace graft {
 
 class FileDescriptor {
  public:
@@ -35,11 +28,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-/// "[file] cannot open "/x/y": No such file or directory", from errno.
-[[noreturn]] inline void throw_io_error(const std::string& action, const std::filesystem::path& path,
-                                        int error = errno) {
-  throw IoError("[file] cannot " + action + " " + quote_path(path) + ": " +
-                std::generic_category().message(error));
-}
-
-}  // namespace graft::io
+}  // namespace graft

@@ -1,0 +1,228 @@
+// compile(): a function over tensors, or a module, made fast; the callable that comes back takes and gives what
+// the original does.
+//
+//   auto fast = graft::compile(model);                                 // any torch::nn::Module
+//   auto out = fast(inputs);                                           // first call: capture, compile, check
+//   auto f = graft::compile([](at::Tensor x) { return x.exp() + 1; }); // any callable over tensors
+//
+// The first two calls of every new program are compared with the eager function before it is trusted. What no
+// graph can hold (a value read on the host) runs eagerly, with a logged reason, or is a GraphBreak with
+// `fullgraph`.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graft/error.h"
+#include "graft/leaves.h"
+
+namespace graft {
+
+enum class Mode : uint8_t { default_, reduce_overhead, max_autotune };
+/// `eager` captures nothing, `aot_eager` runs the captured graph over ATen (the reference), `graft` compiles it.
+enum class Backend : uint8_t { graft, aot_eager, eager };
+enum class Dynamic : uint8_t { automatic, on, off };
+enum class OnMismatch : uint8_t { error, eager };
+
+/// The options by their names on the command line; UsageError that lists the known ones. "inductor" is "graft".
+Mode mode_named(const std::string& name);
+Backend backend_named(const std::string& name);
+Dynamic dynamic_named(const std::string& name);
+
+struct CompileOptions {
+  Mode mode = Mode::default_;
+  Backend backend = Backend::graft;
+  bool fullgraph = false;  ///< code that no graph can hold is a GraphBreak instead of running eagerly
+  Dynamic dynamic = Dynamic::automatic;
+  bool regional = false;
+  int64_t recompile_limit = 8;  ///< programs per function; then an error with fullgraph, else eager
+  bool verify = true;           ///< compare the first two calls of each program with eager
+  int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
+  OnMismatch on_mismatch = OnMismatch::error;
+  bool cache = true;  ///< use the disk cache
+};
+
+struct Counters {
+  int64_t graphs = 0, graph_breaks = 0, recompiles = 0, kernels = 0, extern_calls = 0, cache_hits = 0,
+          mismatches = 0;
+  double compile_seconds = 0;
+};
+/// Since the start of the process or the last reset().
+Counters counters();
+/// Forgets every compiled program and sets the counters to zero. Compiled callables stay usable.
+void reset();
+
+namespace detail {
+
+/// The arguments of one call, taken apart.
+struct Flat {
+  std::vector<at::Tensor> tensors;
+  std::vector<int64_t> fixed;
+  const char* refused = nullptr;
+};
+
+/// A result: its tensors, and the value they belong into.
+struct Made {
+  std::vector<at::Tensor> tensors;
+  std::shared_ptr<const void> frame;
+};
+
+/// The original function over the tensors of its arguments.
+using Original = std::function<Made(const std::vector<at::Tensor>&)>;
+
+/// All programs of one compiled function.
+class Core {
+ public:
+  Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  Made call(const Flat& arguments, const Original& original);
+  std::string explain(const Flat& arguments, const Original& original, const std::string& level);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+class Collect : public LeafVisitor {
+ public:
+  explicit Collect(Flat& flat) : flat_(flat) {}
+  void tensor(at::Tensor& tensor) override { flat_.tensors.push_back(tensor); }
+  void fixed(int64_t value) override { flat_.fixed.push_back(value); }
+  void refuse(const char* why) override { flat_.refused = why; }
+
+ private:
+  Flat& flat_;
+};
+
+class Replace : public LeafVisitor {
+ public:
+  explicit Replace(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {}
+  void tensor(at::Tensor& tensor) override { tensor = tensors_[next_++]; }
+  void fixed(int64_t) override {}
+  void refuse(const char*) override {}
+
+ private:
+  const std::vector<at::Tensor>& tensors_;
+  size_t next_ = 0;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class Compiled;
+
+/// What compile() gives: copies share their programs. Calls from several threads at once are fine.
+template <class R, class... Args>
+class Compiled<R(Args...)> {
+ public:
+  Compiled(std::function<R(Args...)> function, std::vector<std::shared_ptr<torch::nn::Module>> modules,
+           const CompileOptions& options)
+      : function_(std::make_shared<std::function<R(Args...)>>(std::move(function))),
+        core_(std::make_shared<detail::Core>(std::move(modules), options)) {}
+
+  R operator()(Args... args) const {
+    Values values(args...);
+    const auto flat = flatten(values);
+    const auto made = core_->call(flat, original(values));
+    if constexpr (!std::is_void_v<R>) {
+      auto result = *static_cast<const std::decay_t<R>*>(made.frame.get());
+      detail::Replace replace(made.tensors);
+      Leaves<std::decay_t<R>>::visit(result, replace);
+      return result;
+    }
+  }
+
+  /// What compilation makes of a call with these arguments: programs, breaks, guards, kernels, calls into ATen.
+  /// `level` adds the program's text: "aten", "core", "fused", "loops", "llvm".
+  std::string explain(Args... args, const std::string& level = "") const {
+    Values values(args...);
+    return core_->explain(flatten(values), original(values), level);
+  }
+
+ private:
+  using Values = std::tuple<std::decay_t<Args>...>;
+
+  static detail::Flat flatten(Values& values) {
+    detail::Flat flat;
+    detail::Collect collect(flat);
+    Leaves<Values>::visit(values, collect);
+    return flat;
+  }
+
+  detail::Original original(const Values& values) const {
+    return [function = function_.get(), &values](const std::vector<at::Tensor>& tensors) {
+      auto mine = values;
+      detail::Replace replace(tensors);
+      Leaves<Values>::visit(mine, replace);
+      detail::Made made;
+      if constexpr (std::is_void_v<R>) {
+        std::apply(*function, mine);
+      } else {
+        auto result = std::make_shared<std::decay_t<R>>(std::apply(*function, mine));
+        detail::Flat flat;
+        detail::Collect collect(flat);
+        Leaves<std::decay_t<R>>::visit(*result, collect);
+        made.tensors = std::move(flat.tensors);
+        // The frame keeps the shape of the result, not its tensors.
+        const std::vector<at::Tensor> nothing(made.tensors.size());
+        detail::Replace clear(nothing);
+        Leaves<std::decay_t<R>>::visit(*result, clear);
+        made.frame = std::move(result);
+      }
+      return made;
+    };
+  }
+
+  std::shared_ptr<std::function<R(Args...)>> function_;
+  std::shared_ptr<detail::Core> core_;
+};
+
+namespace detail {
+template <class F>
+struct SignatureOf;
+template <class R, class M, class... Args>
+struct SignatureOf<R (M::*)(Args...)> {
+  using type = R(Args...);
+};
+template <class R, class M, class... Args>
+struct SignatureOf<R (M::*)(Args...) const> {
+  using type = R(Args...);
+};
+template <class S>
+struct SignatureOf<std::function<S>> {
+  using type = S;
+};
+}  // namespace detail
+
+/// Any callable over tensors. The modules it works on, if named, have their parameters and buffers bound by
+/// path; other tensors that it reaches are bound as they are.
+template <class F>
+  requires requires(F f) { std::function(f); }
+auto compile(F function, const CompileOptions& options = {},
+             std::vector<std::shared_ptr<torch::nn::Module>> modules = {}) {
+  using Signature = typename detail::SignatureOf<decltype(std::function(function))>::type;
+  return Compiled<Signature>(std::function<Signature>(std::move(function)), std::move(modules), options);
+}
+
+/// A module, called through its forward().
+template <class M>
+  requires std::is_base_of_v<torch::nn::Module, M>
+auto compile(const std::shared_ptr<M>& module, const CompileOptions& options = {}) {
+  using Signature = typename detail::SignatureOf<decltype(&M::forward)>::type;
+  return Compiled<Signature>(
+      [module](auto&&... args) { return module->forward(std::forward<decltype(args)>(args)...); }, {module},
+      options);
+}
+
+template <class M>
+auto compile(const torch::nn::ModuleHolder<M>& module, const CompileOptions& options = {}) {
+  return compile(module.ptr(), options);
+}
+
+}  // namespace graft

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The polynomials of src/target/cpu/vector_math: where their coefficients come from.
+
+    .venv/bin/python scripts/minimax.py [name...]
+
+For each row of TABLE it prints the coefficients, lowest power first, rounded to what the code computes in, and the
+largest error of the rounded polynomial in exact arithmetic (what rounding at run time adds is measured by
+tests/unit/test_vector_math.cpp). The method is Remez' exchange in high precision; coefficients are then rounded one
+by one, lowest power first, and the others fitted again to what rounding left.
+"""
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Callable
+
+import mpmath as mp
+
+mp.mp.prec = 160
+
+
+@dataclass
+class Fit:
+    target: Callable  # what the polynomial in x stands for
+    weight: Callable  # its error is measured as weight(x) * (p(x) - target(x))
+    low: float
+    high: float
+    degree: int
+    fixed: tuple = ()  # leading coefficients given, for instance an exact 1
+    single: bool = True  # coefficients are float, otherwise double
+
+
+def rounded(x, single):
+    if not single:
+        return mp.mpf(float(x))
+    return mp.mpf(struct.unpack("f", struct.pack("f", float(x)))[0])
+
+
+def horner(coefficients, x):
+    result = mp.mpf(0)
+    for c in reversed(coefficients):
+        result = result * x + c
+    return result
+
+
+def remez(target, weight, low, high, powers):
+    """Coefficients of the given powers that minimise the largest |weight * (p - target)|."""
+    low, high, n = mp.mpf(low), mp.mpf(high), len(powers) + 1
+    # A little off the middle, where a weight may be 0.
+    points = [(low + high) / 2 - (high - low) / mp.mpf("2.01") * mp.cos(mp.pi * (2 * i + 1.01) / (2 * n)) for i in range(n)]
+    grid = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * i / (40 * n)) for i in range(40 * n + 1)]
+    known = [(x, target(x), weight(x)) for x in grid if weight(x) != 0]
+    for _ in range(30):
+        rows = [[x**p for p in powers] + [(-1) ** i / weight(x)] for i, x in enumerate(points)]
+        solution = mp.lu_solve(mp.matrix(rows), mp.matrix([target(x) for x in points]))
+        p = lambda x: sum(c * x**power for c, power in zip(solution, powers))
+        errors = [(x, w * (p(x) - t)) for x, t, w in known]
+        # One extremum of every stretch of one sign; of too many the largest neighbours stay.
+        peaks = []
+        for x, e in errors:
+            if peaks and (peaks[-1][1] > 0) == (e > 0):
+                if abs(e) > abs(peaks[-1][1]):
+                    peaks[-1] = (x, e)
+            else:
+                peaks.append((x, e))
+        while len(peaks) > n:
+            peaks.pop(0 if abs(peaks[0][1]) < abs(peaks[-1][1]) else -1)
+        if len(peaks) < n:
+            break
+        sizes = [abs(e) for _, e in peaks]
+        points = [x for x, _ in peaks]
+        if max(sizes) < min(sizes) * mp.mpf("1.001"):
+            break
+    return list(solution)[:-1]
+
+
+def fit(row):
+    done = [rounded(c, row.single) for c in row.fixed]
+    while len(done) <= row.degree:
+        rest = lambda x: row.target(x) - horner(done, x)
+        powers = list(range(len(done), row.degree + 1))
+        done.append(rounded(remez(rest, row.weight, row.low, row.high, powers)[0], row.single))
+    points = [row.low + (row.high - row.low) * mp.mpf(i) / 2000 for i in range(2001)]
+    error = max(abs(row.weight(x) * (horner(done, x) - row.target(x))) for x in points if row.weight(x) != 0)
+    return done, error
+
+
+def beyond(f, series, skip):
+    """(f(x) - the first `skip` terms of its series) / x^skip. Near 0, where that is 0 / 0, the series itself."""
+    terms = [mp.mpf(series(k)) for k in range(skip + 40)]
+    head, tail = terms[:skip], terms[skip:]
+    return lambda x: horner(tail, x) if abs(x) < 0.05 else (f(x) - horner(head, x)) / mp.mpf(x) ** skip
+
+
+def over_x(f, first):
+    """Of an odd function that starts with x * first: f(x) / x as a function of z = x^2."""
+    return lambda z: f(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-20 else mp.mpf(first)
+
+
+def cubic(f, third):
+    """The p in f(x) = x + x^3 p(x^2), as a function of z = x^2."""
+    return lambda z: (f(mp.sqrt(z)) / mp.sqrt(z) - 1) / z if z > 1e-10 else mp.mpf(third)
+
+
+def cubic_weight(f):
+    return lambda z: z * mp.sqrt(z) / f(mp.sqrt(z)) if z else mp.mpf(0)
+
+
+LN2, HALF_LN2 = mp.log(2), mp.log(2) / 2 + mp.mpf("0.0001")
+ERF, QUARTER_PI = 2 / mp.sqrt(mp.pi), mp.pi / 4 + mp.mpf("0.001")
+SQRT_HALF, SQRT_TWO = mp.sqrt(mp.mpf(1) / 2), mp.sqrt(2)
+
+
+def erf_log2(x):
+    """log2(1 - erf(x)) / x: the large half of erf is 1 - 2^(x p(x))."""
+    return mp.log(mp.erfc(x), 2) / x
+
+
+def relative(f, skip):
+    """The weight of a polynomial p in f(x) = terms + x^skip p(x) that makes its error f's relative error."""
+    return lambda x: abs(mp.mpf(x) ** skip / f(x)) if x else mp.mpf(0)
+
+
+def log1p_series(k):
+    return mp.mpf(-1) ** (k + 1) / k if k else 0
+
+
+def cos_beyond(z):
+    return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > 1e-10 else 1 / mp.mpf(24)
+
+
+TABLE = {
+    # exp(r), |r| <= ln(2) / 2
+    "exp": lambda: Fit(mp.exp, lambda x: mp.exp(-x), -HALF_LN2, HALF_LN2, 6, fixed=(1, 1)),
+    # 2^r, |r| <= 1/2
+    "exp2": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 6, fixed=(1,)),
+    # expm1(r) = r + r^2 p(r)
+    "expm1": lambda: Fit(beyond(mp.exp, lambda k: 1 / mp.factorial(k), 2), relative(mp.expm1, 2), -HALF_LN2, HALF_LN2,
+                         5, fixed=(0.5,)),
+    # log(1 + f) = f - f^2 / 2 + f^3 p(f), sqrt(1/2) <= 1 + f < sqrt(2)
+    "log": lambda: Fit(beyond(mp.log1p, log1p_series, 3), relative(mp.log1p, 3), SQRT_HALF - 1, SQRT_TWO - 1, 7),
+    # 1.75 exp(r): see emit_sigmoid()
+    "sigmoid": lambda: Fit(lambda x: 1.75 * mp.exp(x), lambda x: mp.exp(-x), -HALF_LN2, HALF_LN2, 6, fixed=(1.75, 1.75)),
+    # erf(x) = x + x p(x^2), |x| < 0.8, and 1 - 2^(x p(x)) from there to where it rounds to 1
+    "erf_small": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 0.81**2, 5),
+    "erf_large": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.79, 4.0, 6),
+    # x + x^3 p(x^2) for sin, tan, asin, atan; cos is 1 - x^2 / 2 + x^4 p(x^2)
+    "sin": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 3),
+    "cos": lambda: Fit(cos_beyond, lambda z: z**2 / mp.cos(mp.sqrt(z)), 0, QUARTER_PI**2, 2),
+    "tan": lambda: Fit(cubic(mp.tan, 1 / mp.mpf(3)), cubic_weight(mp.tan), 0, QUARTER_PI**2, 5),
+    "asin": lambda: Fit(cubic(mp.asin, 1 / mp.mpf(6)), cubic_weight(mp.asin), 0, 0.2501, 4),
+    "atan": lambda: Fit(cubic(mp.atan, -1 / mp.mpf(3)), cubic_weight(mp.atan), 0, 1.0001, 7),
+    # sinh(x) = x + x^3 p(x^2), |x| < 1
+    "sinh": lambda: Fit(cubic(mp.sinh, 1 / mp.mpf(6)), cubic_weight(mp.sinh), 0, 1.0001, 3),
+    # pow goes through double: log2(1 + f) = f p(f), and 2^r
+    "pow_log2": lambda: Fit(lambda x: mp.log1p(x) / (x * LN2) if x else 1 / LN2, lambda x: LN2 * x / mp.log1p(x) if x else LN2,
+                            SQRT_HALF - 1, SQRT_TWO - 1, 13, single=False),
+    "pow_exp2": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 7, fixed=(1,), single=False),
+}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or TABLE:
+        coefficients, error = fit(TABLE[name]())
+        single = TABLE[name]().single
+        print(f"{name}: error 2^{float(mp.log(error, 2)):.1f}")
+        print("  {" + ", ".join(mp.nstr(c, 9 if single else 17) for c in coefficients) + "}")

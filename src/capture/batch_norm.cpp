@@ -1,0 +1,40 @@
+// Batch normalisation's operators change the running statistics they are given and do not say so in their
+// schemas. Functionalisation believes the schemas; so during a capture they are replaced by twins that say it.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
+                                                     const std::optional<Tensor>& bias,
+                                                     const std::optional<Tensor>& running_mean,
+                                                     const std::optional<Tensor>& running_var, bool training,
+                                                     double momentum, double eps) {
+  const bool tracked = running_mean && running_mean->defined();
+  if (!tracked) return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+  auto mean = *running_mean, var = *running_var;
+  if (training) return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
+  return at::_native_batch_norm_legit_no_training(input, weight, bias, mean, var, momentum, eps);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> cudnn_batch_norm(const Tensor& input, const Tensor& weight,
+                                                            const std::optional<Tensor>& bias,
+                                                            const std::optional<Tensor>& running_mean,
+                                                            const std::optional<Tensor>& running_var, bool training,
+                                                            double momentum, double eps) {
+  if (!training || !running_mean || !running_mean->defined())
+    return at::_batch_norm_no_update(input, weight, bias, running_mean, running_var, momentum, eps);
+  auto mean = *running_mean, var = *running_var;
+  return at::_batch_norm_with_update(input, weight, bias, mean, var, momentum, eps);
+}
+
+TORCH_LIBRARY_IMPL(aten, Functionalize, m) {
+  m.impl("native_batch_norm", native_batch_norm);
+  m.impl("cudnn_batch_norm", cudnn_batch_norm);
+}
+
+}  // namespace
+}  // namespace graft

@@ -1,0 +1,35 @@
+// Between torch's values and the graph's: dtypes, devices, tensor types, arguments of a call.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace graft {
+
+ir::DType to_ir(at::ScalarType type);
+at::ScalarType to_torch(ir::DType type);
+ir::Device to_ir(const at::Device& device);
+at::Device to_torch(const ir::Device& device);
+/// UsageError for what is no plain strided tensor.
+ir::TensorType type_of(const at::Tensor& tensor);
+
+/// "aten::mul.Tensor"
+std::string name_of(const c10::OperatorHandle& op);
+/// Error for a name that torch does not know.
+c10::OperatorHandle operator_named(const std::string& name);
+
+/// A graph cannot hold a generator; it holds this word with a number into a list beside the graph.
+constexpr std::string_view generator_symbol = "generator#";
+
+/// A value that holds no tensor, read with the type that the operator's schema gives it (an int may be a dtype
+/// or a layout). Nothing for what a graph cannot hold. Generators are appended to `generators`.
+std::optional<ir::Attribute> to_attribute(const c10::IValue& value, const c10::Type& type,
+                                          std::vector<at::Generator>& generators);
+c10::IValue to_ivalue(const ir::Attribute& attribute, const c10::Type& type,
+                      const std::vector<at::Generator>& generators);
+
+}  // namespace graft

@@ -1,0 +1,82 @@
+#include "compiler/check.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+
+#include <cmath>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+namespace graft {
+namespace {
+
+/// Fractions of the largest value. Deep networks multiply the rounding of one operator; a wrong value is off by
+/// far more than these.
+double tolerance_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return 1e-8;
+    case at::kFloat: return 5e-4;
+    case at::kHalf: return 2e-2;
+    case at::kBFloat16: return 6e-2;
+    default: return 0;
+  }
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << tensor.sizes();
+  return text.str();
+}
+
+}  // namespace
+
+std::string difference(const at::Tensor& got, const at::Tensor& want) {
+  const at::NoGradGuard no_grad;
+  if (got.defined() != want.defined()) return got.defined() ? "is there, should not be" : "is missing";
+  if (!got.defined()) return "";
+  if (got.sizes() != want.sizes() || got.scalar_type() != want.scalar_type() || got.device() != want.device())
+    return "is " + describe(got) + ", should be " + describe(want);
+  if (got.numel() == 0) return "";
+  if (!want.is_floating_point()) {
+    if (at::equal(got.detach(), want.detach())) return "";
+    return std::to_string(got.ne(want).sum().item<int64_t>()) + " of " + std::to_string(got.numel()) +
+           " values differ";
+  }
+  const auto g = got.detach().to(at::kDouble), w = want.detach().to(at::kDouble);
+  const auto finite = w.isfinite();
+  if (!at::equal(finite, g.isfinite()) ||
+      !at::equal(w.masked_fill(finite, 0).nan_to_num(2, 1, -1), g.masked_fill(finite, 0).nan_to_num(2, 1, -1)))
+    return "NaN or infinity stands in other places";
+  const double largest = w.masked_fill(finite.logical_not(), 0).abs().max().item<double>();
+  const double apart = (g - w).masked_fill(finite.logical_not(), 0).abs().max().item<double>();
+  if (apart <= tolerance_of(want.scalar_type()) * largest + 1e-30) return "";
+  std::ostringstream text;
+  text << "differs by " << apart << " where the largest value is " << largest;
+  return text.str();
+}
+
+RandomState::RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs) {
+  const auto save = [&](at::Generator generator) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    saved_.push_back({generator, generator.get_state()});
+  };
+  std::set<at::Device, bool (*)(const at::Device&, const at::Device&)> devices(
+      [](const at::Device& a, const at::Device& b) {
+        return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+      });
+  devices.insert(at::kCPU);
+  for (const auto& input : inputs)
+    if (input.defined() && input.is_cuda()) devices.insert(input.device());
+  for (const auto& device : devices) save(at::globalContext().defaultGenerator(device));
+  for (const auto& generator : generators) save(generator);
+}
+
+void RandomState::restore() const {
+  for (auto [generator, state] : saved_) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(state);
+  }
+}
+
+}  // namespace graft

@@ -1,0 +1,30 @@
+// Compares what compiled code gave with what the eager function gave.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/Generator.h>
+
+#include <string>
+#include <vector>
+
+namespace graft {
+
+/// Empty when `got` is `want` up to the rounding that another order of operations may cause; else what differs.
+/// Numbers: the largest difference may be a fraction of the largest value, by dtype (see tolerance_of); whole
+/// numbers and flags must be the same, NaN and infinities must stand in the same places.
+std::string difference(const at::Tensor& got, const at::Tensor& want);
+
+/// The states of the random number generators a call may draw from, to run it twice on the same numbers.
+class RandomState {
+ public:
+  RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs);
+  void restore() const;
+
+ private:
+  struct Saved {
+    at::Generator generator;
+    at::Tensor state;
+  };
+  std::vector<Saved> saved_;
+};
+
+}  // namespace graft

@@ -1,0 +1,148 @@
+#include "compiler/checked_call.h"
+
+#include <torch/autograd.h>
+
+#include "compiler/check.h"
+#include "compiler/counters.h"
+#include "compiler/diagnose.h"
+#include "support/log.h"
+
+namespace graft::detail {
+namespace {
+
+/// What the function did, in the order of the program's results.
+struct Reference {
+  Made made;
+  std::vector<at::Tensor> outputs, mutated, gradients;
+};
+
+std::string compare(const Program& program, const Program::Pass& pass, const std::vector<at::Tensor>& gradients,
+                    const Reference& want) {
+  for (size_t i = 0; i < program.outputs().size(); ++i) {
+    const auto& output = program.outputs()[i];
+    if (output.kind != Output::Kind::computed) continue;
+    if (auto d = difference(pass.results[output.index], want.outputs[i]); !d.empty())
+      return "output " + std::to_string(i) + " " + d;
+  }
+  for (size_t i = 0; i < program.mutations().size(); ++i)
+    if (auto d = difference(pass.results[program.mutations()[i].result], want.mutated[i]); !d.empty())
+      return "the new value of input " + std::to_string(program.mutations()[i].input) + " " + d;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (auto d = difference(gradients[i], want.gradients[i]); !d.empty())
+      return "the gradient of input " + std::to_string(program.gradients()[i].input) + " " + d;
+  return "";
+}
+
+/// Tangents for a check: fixed, and of every magnitude alike.
+std::vector<at::Tensor> make_tangents(const Program& program, const Program::Pass& pass) {
+  std::vector<at::Tensor> tangents;
+  for (const auto& output : program.outputs()) {
+    if (output.kind != Output::Kind::computed || !output.requires_grad) continue;
+    const auto& like = pass.results[output.index];
+    const auto values = at::linspace(-1.0, 1.3, like.numel(), at::kFloat).view(like.sizes());
+    tangents.push_back(values.to(like.options()));
+  }
+  return tangents;
+}
+
+Reference run_eager(const Program& program, const Program::Pass& pass, const std::vector<at::Tensor>& tangents,
+                    const Flat& call, const Original& original) {
+  Reference want{original(call.tensors), {}, {}, {}};
+  want.outputs = want.made.tensors;
+  for (const auto& mutation : program.mutations()) want.mutated.push_back(pass.inputs[mutation.input].detach());
+  if (!program.trains()) return want;
+  std::vector<at::Tensor> roots, leaves;
+  for (size_t i = 0; i < program.outputs().size(); ++i)
+    if (program.outputs()[i].kind == Output::Kind::computed && program.outputs()[i].requires_grad)
+      roots.push_back(want.outputs[i]);
+  for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
+  // The graph is kept: with on_mismatch=eager the caller gets these outputs.
+  want.gradients = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
+                                         /*allow_unused=*/true);
+  return want;
+}
+
+[[noreturn]] void mismatch(const std::string& what, const std::string& where) {
+  count([](Counters& c) { ++c.mismatches; });
+  throw Mismatch("[compile] compiled code and the eager function differ: " + what + where +
+                 "\nUse backend=eager for this function, or on_mismatch=eager to go on without compiling it");
+}
+
+}  // namespace
+
+Capture capture_call(const Flat& call, const Original& original, const ModuleTree& modules,
+                     std::shared_ptr<const void>& frame) {
+  const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
+    auto made = original(tensors);
+    frame = made.frame;
+    return std::move(made.tensors);
+  };
+  return capture({&traceable, call.tensors, &modules, at::GradMode::is_enabled()});
+}
+
+void keep_requires_grad(const Capture& captured, Entry& entry) {
+  for (size_t i = 0; i < captured.sources.size(); ++i) {
+    const auto& source = captured.sources[i];
+    if (source.kind == Source::Kind::slot)
+      entry.inputs[i] = TensorGuard(entry.modules->slots()[source.index].tensor());
+    if (source.kind == Source::Kind::outside)
+      entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
+  }
+}
+
+Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,
+                const CompileOptions& options) {
+  const auto& program = *entry.program;
+  auto bound = entry.bind(call.tensors);
+  if (!bound) throw Error("[compile] an input changed while the function was compiled");
+  auto pass = program.forward(std::move(*bound));
+  entry.checks_left = options.verify ? checks_before_trust - 1 : 0;
+  if (options.verify) {
+    Reference want;
+    want.outputs.resize(program.outputs().size());
+    for (size_t i = 0; i < program.outputs().size(); ++i)
+      if (program.outputs()[i].kind == Output::Kind::computed)
+        want.outputs[i] = captured.result_values[program.outputs()[i].index];
+    for (const auto& mutation : program.mutations()) want.mutated.push_back(captured.result_values[mutation.result]);
+    std::vector<at::Tensor> tangents, gradients;
+    for (const size_t i : captured.tangent_inputs) tangents.push_back(captured.input_values[i]);
+    if (program.trains()) gradients = program.backward(pass, tangents);
+    for (const auto& gradient : program.gradients())
+      want.gradients.push_back(gradient.result ? captured.result_values[*gradient.result] : at::Tensor());
+    if (const auto what = compare(program, pass, gradients, want); !what.empty()) {
+      const auto where = first_difference(captured, options);
+      if (options.on_mismatch == OnMismatch::error) mismatch(what, where);
+      count([](Counters& c) { ++c.mismatches; });
+      log_warning("[compile] " + what + where + "; the function runs eagerly");
+      entry.distrusted = true;
+      return original(call.tensors);
+    }
+  }
+  return {program.finish(std::move(pass)), entry.frame};
+}
+
+Made checked_call(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original,
+                  const CompileOptions& options) {
+  const auto program = entry.program;
+  const RandomState before(program->generators(), call.tensors);
+  auto pass = program->forward(std::move(bound));
+  std::vector<at::Tensor> tangents, gradients;
+  if (program->trains()) {
+    tangents = make_tangents(*program, pass);
+    gradients = program->backward(pass, tangents);
+  }
+  before.restore();
+  const auto want = run_eager(*program, pass, tangents, call, original);
+  if (const auto what = compare(*program, pass, gradients, want); !what.empty()) {
+    const auto where = changed_since_capture(entry, call, original);
+    if (options.on_mismatch == OnMismatch::error) mismatch(what, where);
+    count([](Counters& c) { ++c.mismatches; });
+    log_warning("[compile] " + what + where + "; the function runs eagerly");
+    entry.distrusted = true;
+    return want.made;
+  }
+  if (entry.checks_left.load(std::memory_order_relaxed) > 0) entry.checks_left.fetch_sub(1, std::memory_order_release);
+  return {program->finish(std::move(pass)), entry.frame};
+}
+
+}  // namespace graft::detail

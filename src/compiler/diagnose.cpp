@@ -1,0 +1,67 @@
+#include "compiler/diagnose.h"
+
+#include "compiler/build.h"
+#include "compiler/check.h"
+#include "compiler/checked_call.h"
+#include "ir/clone.h"
+#include "target/ref/interpreter.h"
+
+namespace graft {
+namespace {
+
+std::string at_node(const ir::Node& node) {
+  return ir::to_string(node) + (node.scope().empty() ? "" : " in " + node.scope());
+}
+
+}  // namespace
+
+std::string first_difference(const Capture& captured, const CompileOptions& options) {
+  if (!captured.generators.empty()) return "";  // its random numbers are spent
+  ir::ValueMap twins;
+  auto all = ir::clone(captured.graph, &twins);
+  std::unordered_map<const ir::Value*, size_t> place;
+  size_t results = all.results().size();
+  for (const auto& node : captured.graph.nodes())
+    for (const auto& output : node->outputs()) {
+      all.add_result(twins.at(output.get()));
+      place[output.get()] = results++;
+    }
+  try {
+    const RandomState before({}, captured.input_values);
+    const auto got = build(std::move(all), captured.generators, options)->run(captured.input_values);
+    before.restore();
+    std::string found;
+    ref::interpret(captured.graph, captured.input_values, captured.generators,
+                   [&](const ir::Node& node, const std::vector<at::Tensor>& want) {
+                     for (size_t i = 0; found.empty() && i < want.size(); ++i) {
+                       if (!want[i].defined()) continue;
+                       const auto what = difference(got[place.at(&node.output(i))], want[i]);
+                       if (!what.empty()) found = "; the first node that differs: " + at_node(node) + ", it " + what;
+                     }
+                   });
+    return found;
+  } catch (const std::exception& error) {
+    return std::string("; looking for the first node failed: ") + error.what();
+  }
+}
+
+std::string changed_since_capture(const Entry& entry, const detail::Flat& call, const detail::Original& original) {
+  try {
+    std::shared_ptr<const void> frame;
+    const auto again = detail::capture_call(call, original, *entry.modules, frame);
+    const auto& before = entry.program->captured_graph();
+    auto a = before.nodes().begin();
+    for (const auto& node : again.graph.nodes()) {
+      if (a == before.nodes().end()) return "; the function does more than at its capture: " + at_node(*node);
+      if (ir::to_string(**a) != ir::to_string(*node))
+        return "; the first node that differs: captured as " + at_node(**a) + ", now " + at_node(*node);
+      ++a;
+    }
+    if (a != before.nodes().end()) return "; the function does less than at its capture: " + at_node(**a);
+  } catch (const std::exception& error) {
+    return std::string("; capturing again failed: ") + error.what();
+  }
+  return "";
+}
+
+}  // namespace graft

@@ -1,0 +1,140 @@
+#include "compiler/guards.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <sstream>
+
+namespace graft {
+namespace {
+
+template <class T>
+std::string changed(const char* what, const T& was, const T& is) {
+  std::ostringstream text;
+  text << what << " is " << is << ", was " << was;
+  return text.str();
+}
+
+at::IntArrayRef view(const std::vector<int64_t>& v) { return v; }
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+}  // namespace
+
+TensorGuard::TensorGuard(const at::Tensor& tensor) : defined_(tensor.defined()) {
+  if (!defined_) return;
+  requires_grad_ = tensor.requires_grad();
+  dtype_ = tensor.scalar_type();
+  device_ = tensor.device();
+  sizes_ = tensor.sizes().vec();
+  strides_ = tensor.strides().vec();
+}
+
+bool TensorGuard::holds(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
+  return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) && tensor.scalar_type() == dtype_ &&
+         tensor.device() == device_ && tensor.requires_grad() == requires_grad_;
+}
+
+std::string TensorGuard::difference(const at::Tensor& tensor) const {
+  if (tensor.defined() != defined_) return defined_ ? "is not given, was" : "is given, was not";
+  if (tensor.sizes() != view(sizes_)) return changed("shape", view(sizes_), tensor.sizes());
+  if (tensor.strides() != view(strides_)) return changed("strides", view(strides_), tensor.strides());
+  if (tensor.scalar_type() != dtype_) return changed("dtype", dtype_, tensor.scalar_type());
+  if (tensor.device() != device_) return changed("device", device_, tensor.device());
+  return changed("requires_grad", requires_grad_, tensor.requires_grad());
+}
+
+std::string TensorGuard::to_string() const {
+  if (!defined_) return "not given";
+  std::ostringstream text;
+  text << dtype_ << view(sizes_) << " strides " << view(strides_) << " on " << device_
+       << (requires_grad_ ? ", requires grad" : "");
+  return text.str();
+}
+
+Surroundings Surroundings::now() {
+  const auto& context = at::globalContext();
+  return {.grad = at::GradMode::is_enabled(),
+          .inference = c10::InferenceMode::is_enabled(),
+          .autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU),
+          .autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA),
+          .deterministic = context.deterministicAlgorithms(),
+          .autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU),
+          .autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA),
+          .default_dtype = c10::get_default_dtype_as_scalartype()};
+}
+
+std::string Surroundings::difference(const Surroundings& now) const {
+  if (grad != now.grad) return changed("grad mode", grad, now.grad);
+  if (inference != now.inference) return changed("inference mode", inference, now.inference);
+  if (autocast_cpu != now.autocast_cpu) return changed("autocast on the CPU", autocast_cpu, now.autocast_cpu);
+  if (autocast_cuda != now.autocast_cuda) return changed("autocast on CUDA", autocast_cuda, now.autocast_cuda);
+  if (autocast_cpu_dtype != now.autocast_cpu_dtype)
+    return changed("autocast's dtype on the CPU", autocast_cpu_dtype, now.autocast_cpu_dtype);
+  if (autocast_cuda_dtype != now.autocast_cuda_dtype)
+    return changed("autocast's dtype on CUDA", autocast_cuda_dtype, now.autocast_cuda_dtype);
+  if (deterministic != now.deterministic)
+    return changed("deterministic algorithms", deterministic, now.deterministic);
+  return changed("the default dtype", default_dtype, now.default_dtype);
+}
+
+std::vector<uint32_t> alias_classes(const std::vector<at::Tensor>& tensors) {
+  std::vector<uint32_t> classes(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto* storage = storage_of(tensors[i]);
+    size_t first = i;
+    for (size_t k = 0; storage && k < i; ++k)
+      if (storage_of(tensors[k]) == storage) {
+        first = k;
+        break;
+      }
+    classes[i] = static_cast<uint32_t>(first);
+  }
+  return classes;
+}
+
+ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed)
+    : fixed_(fixed), aliases_(alias_classes(tensors)) {
+  for (const auto& tensor : tensors) tensors_.emplace_back(tensor);
+}
+
+bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const {
+  if (tensors.size() != tensors_.size() || fixed != fixed_) return false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors_[i].holds(tensors[i])) return false;
+    // Pairs by pairs, with no allocation: arguments are few.
+    const auto* storage = storage_of(tensors[i]);
+    uint32_t first = static_cast<uint32_t>(i);
+    for (uint32_t k = 0; storage && k < i; ++k)
+      if (storage_of(tensors[k]) == storage) {
+        first = k;
+        break;
+      }
+    if (first != aliases_[i]) return false;
+  }
+  return true;
+}
+
+std::string ArgumentGuards::difference(const std::vector<at::Tensor>& tensors,
+                                       const std::vector<int64_t>& fixed) const {
+  if (tensors.size() != tensors_.size()) return changed("the number of tensors", tensors_.size(), tensors.size());
+  if (fixed != fixed_) return "an argument that is no tensor has another value";
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors_[i].holds(tensors[i])) return "argument " + std::to_string(i) + ": " + tensors_[i].difference(tensors[i]);
+  return "other arguments share memory";
+}
+
+std::vector<std::string> ArgumentGuards::to_strings() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    lines.push_back("argument " + std::to_string(i) + ": " + tensors_[i].to_string());
+  return lines;
+}
+
+}  // namespace graft

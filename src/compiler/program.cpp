@@ -1,0 +1,154 @@
+#include "compiler/program.h"
+
+#include <ATen/ATen.h>
+
+#include "autograd/node.h"
+#include "autograd/partition.h"
+#include "capture/ivalue.h"
+#include "compiler/build.h"
+#include "ir/clone.h"
+
+namespace graft {
+namespace {
+
+std::vector<at::Tensor> pick(const std::vector<at::Tensor>& from, const std::vector<size_t>& which) {
+  std::vector<at::Tensor> chosen;
+  chosen.reserve(which.size());
+  for (const size_t i : which) chosen.push_back(from[i]);
+  return chosen;
+}
+
+/// A gradient comes with whatever strides it has (a sum's is expanded), or not at all.
+at::Tensor as_typed(const at::Tensor& tangent, const ir::TensorType& type) {
+  if (tangent.defined() && tangent.strides() == at::IntArrayRef(type.strides) &&
+      tangent.scalar_type() == to_torch(type.dtype))
+    return tangent;
+  auto made = at::empty_strided(type.sizes, type.strides, at::dtype(to_torch(type.dtype)).device(to_torch(type.device)));
+  if (tangent.defined()) made.copy_(tangent);
+  else made.zero_();
+  return made;
+}
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
+}  // namespace
+
+Program::Program(const Capture& capture, const CompileOptions& options)
+    : captured_(ir::clone(capture.graph)),
+      sources_(capture.sources),
+      outside_(capture.outside),
+      generators_(capture.generators),
+      outputs_(capture.outputs),
+      mutations_(capture.mutations),
+      gradients_(capture.gradients),
+      forward_results_(capture.forward_results) {
+  if (capture.gradients.empty()) {
+    for (size_t i = 0; i < sources_.size(); ++i) forward_inputs_.push_back(i);
+    forward_ = build(ir::clone(capture.graph), generators_, options);
+    return;
+  }
+  for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
+  autograd::PartitionOptions how;
+  for (const auto& mutation : mutations_) how.mutated_inputs.push_back(mutation.input);
+  auto parts = autograd::partition(capture.graph, forward_results_, capture.tangent_inputs, how);
+  forward_inputs_ = parts.forward_inputs;
+  backward_inputs_ = parts.backward_inputs;
+  forward_ = build(std::move(parts.forward), generators_, options);
+  backward_ = build(std::move(parts.backward), generators_, options);
+}
+
+Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
+  Pass pass;
+  pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs);
+  if (trains()) {
+    pass.saved.assign(std::make_move_iterator(pass.results.begin() + static_cast<int64_t>(forward_results_)),
+                      std::make_move_iterator(pass.results.end()));
+    pass.results.resize(forward_results_);
+    // An output gets history; if it is saved too, that would be a circle of owners.
+    for (auto& saved : pass.saved)
+      for (const auto& result : pass.results)
+        if (saved.defined() && saved.is_same(result)) {
+          saved = saved.detach();
+          break;
+        }
+    for (const size_t i : backward_inputs_) pass.versions.push_back(version_of(inputs[i]));
+  }
+  pass.inputs = std::move(inputs);
+  return pass;
+}
+
+std::vector<at::Tensor> Program::backward(const Pass& pass, const std::vector<at::Tensor>& tangents) const {
+  auto arguments = pass.saved;
+  arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
+  for (size_t i = 0; i < backward_inputs_.size(); ++i) {
+    const auto& input = pass.inputs[backward_inputs_[i]];
+    if (version_of(input) != pass.versions[i])
+      throw Error(
+          "[autograd] a tensor that the backward pass of a compiled function needs has been changed in place since "
+          "the forward pass (input " +
+          std::to_string(backward_inputs_[i]) + "); eager refuses this too");
+    arguments.push_back(input);
+  }
+  for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
+  const auto found = backward_->run(arguments);
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(gradients_.size());
+  for (const auto& gradient : gradients_)
+    gradients.push_back(gradient.result ? found[*gradient.result - forward_results_] : at::Tensor());
+  return gradients;
+}
+
+std::vector<at::Tensor> Program::finish(Pass&& finished) const {
+  const auto pass = std::make_shared<Pass>(std::move(finished));
+  std::vector<at::Tensor> differentiated;
+  std::vector<size_t> unique;  // for each output that wants a gradient, its place among `differentiated`
+  std::vector<at::Tensor> outputs(outputs_.size());
+  for (const auto& mutation : mutations_) {
+    const at::NoGradGuard no_grad;
+    pass->inputs[mutation.input].copy_(pass->results[mutation.result]);
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& output = outputs_[i];
+    switch (output.kind) {
+      case Output::Kind::undefined: break;
+      case Output::Kind::input: outputs[i] = pass->inputs[output.index]; break;
+      case Output::Kind::view: {
+        const auto& base = pass->inputs[output.index];
+        outputs[i] = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
+        break;
+      }
+      case Output::Kind::computed: {
+        outputs[i] = pass->results[output.index];
+        if (!output.requires_grad || !trains()) break;
+        size_t k = 0;
+        while (k < differentiated.size() && !differentiated[k].is_same(outputs[i])) ++k;
+        if (k == differentiated.size()) differentiated.push_back(outputs[i]);
+        unique.push_back(k);
+        break;
+      }
+    }
+  }
+  pass->results.clear();
+  if (differentiated.empty()) return outputs;
+  std::vector<at::Tensor> leaves;
+  for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
+  connect(differentiated, leaves,
+          [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents) {
+            // The same tensor given back twice collects its gradient at its first place.
+            std::vector<at::Tensor> spread(unique.size());
+            for (size_t i = 0, seen = 0; i < unique.size(); ++i)
+              if (unique[i] == seen) spread[i] = tangents[seen++];
+            return self->backward(*pass, spread);
+          });
+  return outputs;
+}
+
+std::vector<const Executable*> Program::executables() const {
+  std::vector<const Executable*> all{forward_.get()};
+  if (backward_) all.push_back(backward_.get());
+  return all;
+}
+
+}  // namespace graft

@@ -1,0 +1,33 @@
+#include "ir/clone.h"
+
+namespace graft::ir {
+
+std::vector<NamedArgument> mapped_arguments(const Node& node, const ValueMap& map) {
+  auto arguments = node.arguments();
+  for (auto& argument : arguments) {
+    if (auto* value = std::get_if<Value*>(&argument.value)) *value = map.at(*value);
+    if (auto* list = std::get_if<ValueList>(&argument.value))
+      for (auto& value : *list)
+        if (value) value = map.at(value);
+  }
+  return arguments;
+}
+
+Graph clone(const Graph& graph, ValueMap* out) {
+  Graph copy;
+  ValueMap map;
+  for (const auto& input : graph.inputs())
+    map[input.get()] = &copy.add_input(graph.input_name(input->index()), input->type());
+  for (const auto& node : graph.nodes()) {
+    std::vector<TensorType> types;
+    for (const auto& output : node->outputs()) types.push_back(output->type());
+    auto& twin = copy.add_node(node->op(), mapped_arguments(*node, map), std::move(types));
+    twin.set_scope(node->scope());
+    for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
+  }
+  for (const auto* result : graph.results()) copy.add_result(result ? map.at(result) : nullptr);
+  if (out) *out = std::move(map);
+  return copy;
+}
+
+}  // namespace graft::ir

@@ -1,0 +1,17 @@
+// A copy of a graph, and the way from the original's values to the copy's.
+#pragma once
+#include <unordered_map>
+
+#include "ir/graph.h"
+
+namespace graft::ir {
+
+using ValueMap = std::unordered_map<const Value*, Value*>;
+
+/// Same inputs, nodes, results and scopes. Ids are the original's order, counted anew.
+Graph clone(const Graph& graph, ValueMap* map = nullptr);
+
+/// The arguments of a node with every value replaced by what the map has for it.
+std::vector<NamedArgument> mapped_arguments(const Node& node, const ValueMap& map);
+
+}  // namespace graft::ir

@@ -1,0 +1,35 @@
+// What sort of thing an operator of ATen does, as far as deciding what to fuse, recompute or save needs it.
+// Facts about names only: no torch here. tests/oracle/test_op_traits.py holds the table against torch's own
+// tags and schemas.
+#pragma once
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace graft::ir {
+
+enum class OpKind {
+  pointwise,    // an element of the result from the elements at its place; casts, comparisons, copies
+  reduction,    // from a whole row, column or tensor: sums, softmax, normalisations and losses
+  view,         // the same memory seen otherwise
+  creation,     // from no data: full, arange, zeros_like
+  matmul,       // products of matrices and vectors
+  convolution,  //
+  attention,    // fused attention, forward and backward; random where its dropout_p is not 0
+  random,       // draws from a generator
+  gather,       // moves elements: indexing, embedding, cat, padding, the copying twins of views
+  scatter,      // puts elements into a tensor of zeros or a copy; the backward of gathers and views
+  other,        // anything else, and everything unknown: pooling, sorting, linear algebra, other namespaces
+};
+
+/// Takes "aten::mul.Tensor" or "aten::mul". An operator outside "aten" is `other`, whatever its name.
+OpKind kind_of(std::string_view op);
+
+/// The same as text: "pointwise".
+std::string_view name_of(OpKind kind);
+
+/// True for a call that must run exactly once, and in order with the others of its sort, used or not: it
+/// draws random numbers, has no result, or is of a namespace about which nothing is known.
+bool must_run(const Node& node);
+
+}  // namespace graft::ir

@@ -1,0 +1,29 @@
+// A compiled graph, ready to be called again and again, from several threads at once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace graft {
+
+class Executable {
+ public:
+  Executable() = default;
+  virtual ~Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  /// Takes the graph's inputs in its order, with the types the graph gives them; gives its results, undefined
+  /// where the graph has none. Inputs are not changed.
+  virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) = 0;
+
+  virtual int64_t kernels() const { return 0; }
+  virtual int64_t extern_calls() const { return 0; }
+  virtual int64_t cache_hits() const { return 0; }
+  /// What it does, for people.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace graft

@@ -1,0 +1,80 @@
+// Between float and what is narrower: bfloat16, half, integers.
+#include <llvm/IR/Intrinsics.h>
+
+#include "target/cpu/lanes.h"
+#include "target/cpu/vector_math.h"
+
+namespace graft::cpu {
+namespace {
+
+llvm::Type* like(llvm::Type* scalar, llvm::Value* value) { return widened(scalar, value->getType()); }
+
+/// Half's exponent bias is 112 less than float's: a half's bits, shifted up, are a float 2^112 times too small.
+Float half_to_float_by_hand(Lanes& lanes, Int half) {
+  const Int size = half & 0x7fff;
+  const Float scaled = from_bits(size << 13) * 0x1p112;  // denormals become normal
+  const Int special = bits(scaled) | lanes.integer(0x7f800000);
+  const Mask is_special = scaled >= 65536.0;
+  return from_bits(select(is_special, special, bits(scaled)) | ((half & 0x8000) << 16));
+}
+
+Int float_to_half_by_hand(Lanes& lanes, Float x) {
+  const Int sign = bits(x) & int64_t{-0x80000000LL};
+  const Float size = abs(x);
+  // Adding 2^(e + 13), e the exponent x has but at least half's smallest, drops the 13 bits half does not have,
+  // rounding to even.
+  const Float huge = from_bits(bits(at_least(at_most(size, 131072.0), 0x1p-14)) & 0x7f800000) * 8192.0;
+  const Float rounded = (size + huge) - huge;
+  const Int normal = bits(at_most(rounded, 65536.0) * 0x1p-112);
+  const Int result = select(is_nan(x), lanes.integer(0x7e00 << 13), normal);
+  const Int shifted = {&lanes, lanes.b.CreateLShr(result.value, lanes.integer(13).value)};
+  const Int sign_down = {&lanes, lanes.b.CreateLShr(sign.value, lanes.integer(16).value)};
+  return shifted | sign_down;
+}
+
+bool has_half(const llvm::IRBuilderBase& builder) { return on_arm(builder) || has_feature(builder, "f16c"); }
+
+}  // namespace
+
+llvm::Value* bf16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits) {
+  auto* wide = builder.CreateZExt(bits, like(builder.getInt32Ty(), bits));
+  return builder.CreateBitCast(builder.CreateShl(wide, 16), like(builder.getFloatTy(), bits));
+}
+
+llvm::Value* f32_to_bf16(llvm::IRBuilderBase& builder, llvm::Value* x) {
+  auto* wide = builder.CreateBitCast(x, like(builder.getInt32Ty(), x));
+  auto splat = [&](uint32_t n) { return llvm::ConstantInt::get(wide->getType(), n); };
+  // Half an ulp less one, and one more where the last bit kept is odd: ties go to even. Never wraps but for NaN.
+  auto* odd = builder.CreateAnd(builder.CreateLShr(wide, 16), splat(1));
+  auto* rounded = builder.CreateLShr(builder.CreateAdd(builder.CreateAdd(wide, splat(0x7fff)), odd), 16);
+  auto* result = builder.CreateSelect(builder.CreateFCmpUNO(x, x), splat(0x7fc0), rounded);
+  return builder.CreateTrunc(result, like(builder.getInt16Ty(), x));
+}
+
+llvm::Value* f16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits) {
+  auto* type = like(builder.getFloatTy(), bits);
+  if (has_half(builder))
+    return builder.CreateFPExt(builder.CreateBitCast(bits, like(builder.getHalfTy(), bits)), type);
+  Lanes lanes(builder, type);
+  return half_to_float_by_hand(lanes, {&lanes, builder.CreateZExt(bits, lanes.int_type)}).value;
+}
+
+llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x) {
+  if (has_half(builder))
+    return builder.CreateBitCast(builder.CreateFPTrunc(x, like(builder.getHalfTy(), x)), like(builder.getInt16Ty(), x));
+  Lanes lanes(builder, x->getType());
+  return builder.CreateTrunc(float_to_half_by_hand(lanes, lanes.of(x)).value, like(builder.getInt16Ty(), x));
+}
+
+llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer, bool is_signed) {
+  const unsigned width = integer->getIntegerBitWidth();
+  auto convert = [&](llvm::Type* scalar, llvm::Intrinsic::ID id) {
+    return builder.CreateIntrinsic(id, {like(scalar, x), x->getType()}, {x});
+  };
+  if (width > 16) return convert(integer, is_signed ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat);
+  // A float beyond 2^31 is a multiple of 2^8, not always of 2^16, so that only a detour over 64 bits wraps as ATen.
+  auto* wide = convert(builder.getInt64Ty(), llvm::Intrinsic::fptosi_sat);
+  return builder.CreateTrunc(wide, like(integer, x));
+}
+
+}  // namespace graft::cpu

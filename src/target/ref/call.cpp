@@ -1,0 +1,102 @@
+#include "target/ref/call.h"
+
+#include <ATen/ScalarOps.h>
+
+#include "capture/ivalue.h"
+#include "graft/error.h"
+
+namespace graft::ref {
+namespace {
+
+at::Tensor number_tensor(const ir::Node& node) {
+  const auto& value = std::get<ir::Attribute>(*node.argument("value"));
+  at::Scalar scalar;
+  if (const auto* i = std::get_if<int64_t>(&value)) scalar = *i;
+  else if (const auto* b = std::get_if<bool>(&value)) scalar = *b;
+  else scalar = std::get<double>(value);
+  auto tensor = at::scalar_tensor(scalar, at::dtype(to_torch(node.output().type().dtype)));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);  // so that it does not promote what it meets
+  return tensor;
+}
+
+}  // namespace
+
+Call::Call(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators) {
+  for (const auto& output : node.outputs()) results_.push_back(number_of(*output));
+  if (node.op() == "graft::number") {
+    arguments_.push_back({Argument::Kind::fixed, number_tensor(node), {}});
+    return;
+  }
+  op_ = operator_named(node.op());
+  size_t used = 0;
+  for (const auto& declared : op_->schema().arguments()) {
+    const auto* given = node.argument(declared.name());
+    used += given != nullptr;
+    if (!given) {
+      if (!declared.default_value())
+        throw Error("[graph] " + node.op() + " needs an argument \"" + declared.name() + "\"");
+      arguments_.push_back({Argument::Kind::fixed, *declared.default_value(), {}});
+    } else if (const auto* value = std::get_if<ir::Value*>(given)) {
+      arguments_.push_back({Argument::Kind::tensor, {}, {number_of(**value)}});
+    } else if (const auto* list = std::get_if<ir::ValueList>(given)) {
+      const auto type = declared.type()->kind() == c10::TypeKind::OptionalType
+                            ? declared.type()->castRaw<c10::OptionalType>()->getElementType()
+                            : declared.type();
+      const bool optional = type->castRaw<c10::ListType>() &&
+                            type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
+      Argument argument{optional ? Argument::Kind::optional_list : Argument::Kind::list, {}, {}};
+      for (const auto* item : *list) argument.places.push_back(item ? number_of(*item) : Argument::none);
+      arguments_.push_back(std::move(argument));
+    } else {
+      arguments_.push_back({Argument::Kind::fixed,
+                            to_ivalue(std::get<ir::Attribute>(*given), *declared.real_type(), generators),
+                            {}});
+    }
+  }
+  if (used != node.arguments().size()) {
+    for (const auto& argument : node.arguments())
+      if (!op_->schema().argumentIndexWithName(argument.name))
+        throw Error("[graph] " + node.op() + " has no argument \"" + argument.name + "\"");
+  }
+}
+
+void Call::run(std::span<at::Tensor> table) const {
+  if (!op_) {
+    table[results_[0]] = arguments_[0].fixed.toTensor();
+    return;
+  }
+  torch::jit::Stack stack;
+  stack.reserve(arguments_.size());
+  for (const auto& argument : arguments_) {
+    switch (argument.kind) {
+      case Argument::Kind::fixed: stack.push_back(argument.fixed); break;
+      case Argument::Kind::tensor: stack.emplace_back(table[argument.places[0]]); break;
+      case Argument::Kind::list: {
+        std::vector<at::Tensor> list;
+        list.reserve(argument.places.size());
+        for (const size_t place : argument.places)
+          list.push_back(place == Argument::none ? at::Tensor() : table[place]);
+        stack.emplace_back(std::move(list));
+        break;
+      }
+      case Argument::Kind::optional_list: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const size_t place : argument.places)
+          list.push_back(place == Argument::none ? std::nullopt : std::optional(table[place]));
+        stack.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+  op_->callBoxed(&stack);
+  size_t i = 0;
+  for (const auto& value : stack) {
+    if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) table[results_.at(i++)] = t;
+    } else {
+      table[results_.at(i++)] = value.toTensor();
+    }
+  }
+}
+
+}  // namespace graft::ref

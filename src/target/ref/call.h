@@ -1,0 +1,35 @@
+// One operator call of a graph, resolved: which arguments are fixed and which come from values.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <span>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace graft::ref {
+
+/// A pre-resolved call. `number_of` gives each value's place in the table of tensors it will run over.
+class Call {
+ public:
+  using NumberOf = std::function<size_t(const ir::Value&)>;
+  Call(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators);
+
+  /// Reads its arguments from the table and writes its results there.
+  void run(std::span<at::Tensor> table) const;
+
+ private:
+  struct Argument {
+    static constexpr size_t none = ~size_t{0}, undefined = ~size_t{1};
+    enum class Kind : uint8_t { fixed, tensor, list, optional_list } kind;
+    c10::IValue fixed;
+    std::vector<size_t> places;  // of values; none for a None in a list
+  };
+  std::optional<c10::OperatorHandle> op_;  // none: a number of the program
+  std::vector<Argument> arguments_;
+  std::vector<size_t> results_;
+};
+
+}  // namespace graft::ref
