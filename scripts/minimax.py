@@ -5,8 +5,8 @@
 
 For each row of TABLE it prints the coefficients, lowest power first, rounded to what the code computes in, and the
 largest error of the rounded polynomial in exact arithmetic (what rounding at run time adds is measured by
-tests/unit/test_vector_math.cpp). The method is Remez' exchange in high precision; coefficients are then rounded one
-by one, lowest power first, and the others fitted again to what rounding left.
+tests/unit/test_vector_math.cpp). Coefficients are rounded one by one, lowest power first, and the others fitted again to
+what rounding left.
 """
 import struct
 import sys
@@ -42,35 +42,40 @@ def horner(coefficients, x):
     return result
 
 
-def remez(target, weight, low, high, powers):
-    """Coefficients of the given powers that minimise the largest |weight * (p - target)|."""
-    low, high, n = mp.mpf(low), mp.mpf(high), len(powers) + 1
-    # A little off the middle, where a weight may be 0.
-    points = [(low + high) / 2 - (high - low) / mp.mpf("2.01") * mp.cos(mp.pi * (2 * i + 1.01) / (2 * n)) for i in range(n)]
-    grid = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * i / (40 * n)) for i in range(40 * n + 1)]
-    known = [(x, target(x), weight(x)) for x in grid if weight(x) != 0]
-    for _ in range(30):
-        rows = [[x**p for p in powers] + [(-1) ** i / weight(x)] for i, x in enumerate(points)]
-        solution = mp.lu_solve(mp.matrix(rows), mp.matrix([target(x) for x in points]))
-        p = lambda x: sum(c * x**power for c, power in zip(solution, powers))
-        errors = [(x, w * (p(x) - t)) for x, t, w in known]
-        # One extremum of every stretch of one sign; of too many the largest neighbours stay.
-        peaks = []
-        for x, e in errors:
-            if peaks and (peaks[-1][1] > 0) == (e > 0):
-                if abs(e) > abs(peaks[-1][1]):
-                    peaks[-1] = (x, e)
-            else:
-                peaks.append((x, e))
-        while len(peaks) > n:
-            peaks.pop(0 if abs(peaks[0][1]) < abs(peaks[-1][1]) else -1)
-        if len(peaks) < n:
-            break
-        sizes = [abs(e) for _, e in peaks]
-        points = [x for x, _ in peaks]
-        if max(sizes) < min(sizes) * mp.mpf("1.001"):
-            break
-    return list(solution)[:-1]
+def minimax(target, weight, low, high, powers, points=160, rounds=60):
+    """Coefficients of the given powers that all but minimise the largest |weight * (p - target)|.
+
+    Lawson's iteration: least squares, where each point counts the more the larger its error was. Unlike Remez'
+    exchange it also works when low powers are missing and the interval contains 0.
+    """
+    low, high = mp.mpf(low), mp.mpf(high)
+    grid = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (i + 0.37) / points) for i in range(points)]
+    grid = [low, *grid, high]
+    basis = [[weight(x) * x**p for p in powers] for x in grid]
+    goal = [weight(x) * target(x) for x in grid]
+    share = [mp.mpf(1) / len(grid)] * len(grid)
+    best, best_error = None, mp.inf
+    for _ in range(rounds):
+        normal = mp.matrix(len(powers), len(powers))
+        right = mp.matrix(len(powers), 1)
+        for row, y, w in zip(basis, goal, share):
+            if w < 1e-18:
+                continue
+            for i, a in enumerate(row):
+                right[i] += w * a * y
+                for j in range(i + 1):
+                    normal[i, j] += w * a * row[j]
+        for i in range(len(powers)):
+            for j in range(i):
+                normal[j, i] = normal[i, j]
+        solution = mp.lu_solve(normal, right)
+        errors = [abs(sum(c * a for c, a in zip(solution, row)) - y) for row, y in zip(basis, goal)]
+        if max(errors) < best_error:
+            best, best_error = list(solution), max(errors)
+        share = [w * e for w, e in zip(share, errors)]
+        total = sum(share)
+        share = [w / total for w in share]
+    return best
 
 
 def fit(row):
@@ -78,7 +83,9 @@ def fit(row):
     while len(done) <= row.degree:
         rest = lambda x: row.target(x) - horner(done, x)
         powers = list(range(len(done), row.degree + 1))
-        done.append(rounded(remez(rest, row.weight, row.low, row.high, powers)[0], row.single))
+        found = minimax(rest, row.weight, row.low, row.high, powers)
+        # Doubles are so much finer than the error that nothing is to be made good.
+        done += [rounded(c, row.single) for c in (found[:1] if row.single else found)]
     points = [row.low + (row.high - row.low) * mp.mpf(i) / 2000 for i in range(2001)]
     error = max(abs(row.weight(x) * (horner(done, x) - row.target(x))) for x in points if row.weight(x) != 0)
     return done, error
@@ -138,23 +145,26 @@ TABLE = {
                          5, fixed=(0.5,)),
     # log(1 + f) = f - f^2 / 2 + f^3 p(f), sqrt(1/2) <= 1 + f < sqrt(2)
     "log": lambda: Fit(beyond(mp.log1p, log1p_series, 3), relative(mp.log1p, 3), SQRT_HALF - 1, SQRT_TWO - 1, 7),
-    # 1.75 exp(r): see emit_sigmoid()
-    "sigmoid": lambda: Fit(lambda x: 1.75 * mp.exp(x), lambda x: mp.exp(-x), -HALF_LN2, HALF_LN2, 6, fixed=(1.75, 1.75)),
+    # 23/16 exp(r): see tanh_erf.cpp
+    "sigmoid": lambda: Fit(lambda x: 1.4375 * mp.exp(x), lambda x: mp.exp(-x) / 1.4375, -HALF_LN2, HALF_LN2, 6,
+                           fixed=(1.4375, 1.4375)),
     # erf(x) = x + x p(x^2), |x| < 0.8, and 1 - 2^(x p(x)) from there to where it rounds to 1
     "erf_small": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 0.81**2, 5),
     "erf_large": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.79, 4.0, 6),
     # x + x^3 p(x^2) for sin, tan, asin, atan; cos is 1 - x^2 / 2 + x^4 p(x^2)
-    "sin": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 3),
+    "sin": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 2),
     "cos": lambda: Fit(cos_beyond, lambda z: z**2 / mp.cos(mp.sqrt(z)), 0, QUARTER_PI**2, 2),
-    "tan": lambda: Fit(cubic(mp.tan, 1 / mp.mpf(3)), cubic_weight(mp.tan), 0, QUARTER_PI**2, 5),
-    "asin": lambda: Fit(cubic(mp.asin, 1 / mp.mpf(6)), cubic_weight(mp.asin), 0, 0.2501, 4),
+    "tan": lambda: Fit(cubic(mp.tan, 1 / mp.mpf(3)), cubic_weight(mp.tan), 0, QUARTER_PI**2, 6),
+    "asin": lambda: Fit(cubic(mp.asin, 1 / mp.mpf(6)), cubic_weight(mp.asin), 0, 0.5626**2, 5),
     "atan": lambda: Fit(cubic(mp.atan, -1 / mp.mpf(3)), cubic_weight(mp.atan), 0, 1.0001, 7),
+    # tanh(x) = x + x^3 p(x^2), |x| < 0.55, and 1 - 2 / (exp(2 x) + 1) from there
+    "tanh": lambda: Fit(cubic(mp.tanh, -1 / mp.mpf(3)), cubic_weight(mp.tanh), 0, 0.551**2, 4),
     # sinh(x) = x + x^3 p(x^2), |x| < 1
     "sinh": lambda: Fit(cubic(mp.sinh, 1 / mp.mpf(6)), cubic_weight(mp.sinh), 0, 1.0001, 3),
     # pow goes through double: log2(1 + f) = f p(f), and 2^r
     "pow_log2": lambda: Fit(lambda x: mp.log1p(x) / (x * LN2) if x else 1 / LN2, lambda x: LN2 * x / mp.log1p(x) if x else LN2,
                             SQRT_HALF - 1, SQRT_TWO - 1, 13, single=False),
-    "pow_exp2": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 7, fixed=(1,), single=False),
+    "pow_exp2": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 7, single=False),
 }
 
 

@@ -33,7 +33,7 @@ struct JointGraph {
 struct PartitionOptions {
   /// Joint inputs that the caller overwrites after the forward (with a result of it). Where the backward
   /// needs their old contents, the forward saves a clone.
-  std::vector<size_t> mutated_inputs;
+  std::vector<size_t> mutated_inputs = {};
   /// False: only views and creations are computed again, and all else that the backward needs is saved.
   bool recompute = true;
   /// True: computes again also what no kernel of the backward can take in passing, because a matrix product

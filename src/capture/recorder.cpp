@@ -58,6 +58,14 @@ TORCH_LIBRARY_IMPL(_, Fake, m) {
 
 bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
 
+bool gives_no_tensor(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && std::none_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
+    return r.type()->isSubtypeOf(*c10::TensorType::get()) ||
+           r.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
 /// Indexing with numbers gives a known shape; only masks make it depend on the data.
 bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
@@ -276,6 +284,7 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
     if ((*stack)[i].isDevice()) meta |= (*stack)[i].toDevice().is_meta();
   }
   if (meta) return redispatch();
+  if (gives_no_tensor(op) && !reads_on_host(op)) return redispatch();  // promote_types and the like: about types
 
   refuse_breaks(op, *stack);
   auto arguments = arguments_of(op, *stack);

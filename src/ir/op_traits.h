@@ -14,7 +14,7 @@ enum class OpKind {
   view,         // the same memory seen otherwise
   creation,     // from no data: full, arange, zeros_like
   matmul,       // products of matrices and vectors
-  convolution,  //
+  convolution,  // also transposed, and the backward
   attention,    // fused attention, forward and backward; random where its dropout_p is not 0
   random,       // draws from a generator
   gather,       // moves elements: indexing, embedding, cat, padding, the copying twins of views

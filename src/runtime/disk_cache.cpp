@@ -5,13 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <stdexcept>
 #include <system_error>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "support/env.h"
@@ -27,25 +26,30 @@ constexpr std::string_view kEnding = ".kernel", kTemporary = ".graft-tmp-";
 constexpr time_t kStaleAfter = 3600;  // seconds: no writer takes that long
 constexpr time_t kTouchAfter = 3600;  // an entry's time of use is kept that exactly
 
-/// What an entry starts with; the blob follows.
 constexpr std::string_view kMagic("graftkc\n", 8);
 constexpr uint32_t kVersion = 1;
-constexpr size_t kHeader = 8 + 4 + 4 + 8 + 16;
+constexpr size_t kPrefix = 8 + 4 + 4 + 8, kHeader = kPrefix + 16;
 
 void append(std::string& out, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
 }
 
-/// The key is hashed, too, so that an entry under another's name is not taken for it.
-std::string header_of(std::string_view key, std::string_view blob) {
-  std::string header(kMagic);
-  append(header, kVersion, 4);
-  append(header, 0, 4);
-  append(header, blob.size(), 8);
+/// What the entry of a blob so long starts with. The hash follows, then the blob.
+std::string prefix_of(size_t length) {
+  std::string prefix(kMagic);
+  append(prefix, kVersion, 4);
+  append(prefix, 0, 4);
+  append(prefix, length, 8);
+  return prefix;
+}
+
+/// Of the key, too, so that an entry under another's name is not taken for it.
+std::string hash_of(std::string_view key, std::string_view blob) {
   const auto hash = hash128({key, blob});
-  append(header, hash.low, 8);
-  append(header, hash.high, 8);
-  return header;
+  std::string bytes;
+  append(bytes, hash.low, 8);
+  append(bytes, hash.high, 8);
+  return bytes;
 }
 
 bool is_key(std::string_view text) {
@@ -64,6 +68,13 @@ bool is_entry(std::string_view name) {
 
 bool is_safe(const struct stat& info) {
   return info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/// So that a later change of the working folder changes nothing; empty where that cannot be.
+fs::path made_absolute(const fs::path& path) {
+  std::error_code error;
+  auto made = path.empty() ? path : fs::absolute(path, error);
+  return error ? fs::path() : made;
 }
 
 std::string message_of(int error) { return std::generic_category().message(error); }
@@ -90,12 +101,11 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
+/// A name that is taken is found so by O_EXCL: left by a killed process of the same number, or of another
+/// machine that shares the folder.
 std::string temporary_name() {
-  std::random_device random;
-  std::array<char, 48> name{};
-  std::snprintf(name.data(), name.size(), "%s%08x%08x", kTemporary.data(), unsigned{random()},
-                unsigned{random()});
-  return name.data();
+  static std::atomic<unsigned> next{0};
+  return std::string(kTemporary) + std::to_string(::getpid()) + "-" + std::to_string(next++);
 }
 
 /// Calls `visit(name, stat)` for each regular file of ours in the folder.
@@ -119,18 +129,18 @@ void each_file(int folder, Visit visit) {
 
 fs::path default_cache_folder() {
   if (const auto chosen = env("GRAFT_CACHE_DIR")) return *chosen;
-  const auto absolute = [](const char* name) -> fs::path {
+  const auto folder_in = [](const char* name) -> fs::path {
     const char* const value = std::getenv(name);
     return value && *value == '/' ? value : "";  // the XDG specification wants others ignored
   };
-  if (const auto caches = absolute("XDG_CACHE_HOME"); !caches.empty()) return caches / "graft";
-  if (const auto home = absolute("HOME"); !home.empty()) return home / ".cache" / "graft";
+  if (const auto caches = folder_in("XDG_CACHE_HOME"); !caches.empty()) return caches / "graft";
+  if (const auto home = folder_in("HOME"); !home.empty()) return home / ".cache" / "graft";
   return {};
 }
 
 DiskCache::DiskCache(const fs::path& path, int64_t max_bytes)
-    : path_(path.empty() ? path : fs::absolute(path)), max_bytes_(max_bytes) {
-  if (!path.empty()) return;
+    : path_(made_absolute(path)), max_bytes_(max_bytes) {
+  if (!path_.empty()) return;
   refused_ = true;
   stop_writing("there is no folder for compiled kernels; set GRAFT_CACHE_DIR or HOME");
 }
@@ -184,7 +194,8 @@ std::optional<std::string> DiskCache::get(std::string_view key) {
 std::optional<std::string> DiskCache::read(int folder, const std::string& name, std::string_view key) {
   const auto bad = [&] {
     ++count_.bad;
-    ::unlinkat(folder, name.c_str(), 0);
+    if (::unlinkat(folder, name.c_str(), 0) != 0 && errno == EISDIR)
+      ::unlinkat(folder, name.c_str(), AT_REMOVEDIR);
     return std::nullopt;
   };
   // No link out of the folder is followed, and a FIFO is not waited for.
@@ -196,12 +207,15 @@ std::optional<std::string> DiskCache::read(int folder, const std::string& name, 
   }
   struct stat info;
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || !is_safe(info)) return bad();
-  // Its length is compared with the file's before anything is allocated by it.
-  std::string header(kHeader, '\0');
+  // The length that it claims must be the file's before anything is allocated by it.
   const auto length = info.st_size - static_cast<off_t>(kHeader);
-  if (length < 0 || length > max_bytes_ || !read_all(file.get(), header.data(), header.size())) return bad();
+  std::string header(kHeader, '\0');
+  if (length < 0 || length > max_bytes_ || !read_all(file.get(), header.data(), kHeader) ||
+      !header.starts_with(prefix_of(static_cast<size_t>(length))))
+    return bad();
   std::string blob(static_cast<size_t>(length), '\0');
-  if (!read_all(file.get(), blob.data(), blob.size()) || header != header_of(key, blob)) return bad();
+  if (!read_all(file.get(), blob.data(), blob.size()) || header.substr(kPrefix) != hash_of(key, blob))
+    return bad();
 
   const auto now = ::time(nullptr);
   if (now - info.st_mtime > kTouchAfter) ::futimens(file.get(), nullptr);  // used: evicted later
@@ -227,6 +241,7 @@ void DiskCache::put(std::string_view key, std::string_view blob) {
     close_folder();
     if (error == ENOENT && !again) continue;
     ++count_.failed;
+    if (error == EISDIR) return;  // one name is taken by a folder; the others are not
     stop_writing("cannot write into " + path_.string() + ": " + message_of(error));
     return;
   }
@@ -239,10 +254,10 @@ int DiskCache::write(int folder, const std::string& name, std::string_view key, 
   for (int attempt = 0; !file; ++attempt) {
     temporary = temporary_name();
     file = FileDescriptor(::openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!file && ((errno != EEXIST && errno != EINTR) || attempt == 100)) return errno;
+    if (!file && ((errno != EEXIST && errno != EINTR) || attempt == 1000)) return errno;
   }
-  const bool written = write_all(file.get(), header_of(key, blob)) && write_all(file.get(), blob) &&
-                       (::close(file.release()) == 0 || errno == EINTR) &&
+  const bool written = write_all(file.get(), prefix_of(blob.size()) + hash_of(key, blob)) &&
+                       write_all(file.get(), blob) && (::close(file.release()) == 0 || errno == EINTR) &&
                        ::renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
   if (written) return 0;
   const int error = errno;
@@ -278,6 +293,7 @@ void DiskCache::make_room(int folder, int64_t written) {
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.used.tv_sec, a.used.tv_nsec, a.name) < std::tie(b.used.tv_sec, b.used.tv_nsec, b.name);
   });
+  if (!entries.empty()) entries.pop_back();  // the newest stays, however large
   for (const auto& entry : entries) {
     if (held_ <= max_bytes_ / 4 * 3) break;  // some room, so that the next write need not evict again
     if (::unlinkat(folder, entry.name.c_str(), 0) == 0) ++count_.evicted;

@@ -24,6 +24,7 @@ inline constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 /// GRAFT_CACHE_DIR, else $XDG_CACHE_HOME/graft, else $HOME/.cache/graft; empty where none of them is set.
 std::filesystem::path default_cache_folder();
 
+/// A key is 16 to 128 lower-case hex digits: std::invalid_argument for any other.
 class DiskCache {
  public:
   /// Touches no disk yet; the folder is made by the first put(). An empty path is a cache that holds nothing.
@@ -39,8 +40,6 @@ class DiskCache {
   /// the longest time go; a blob larger than that is not kept. The first failure to write is the last
   /// attempt.
   void put(std::string_view key, std::string_view blob);
-
-  // A key is 16 to 128 lower-case hex digits: std::invalid_argument for any other.
 
   struct Counters {
     int64_t hits = 0, misses = 0;     // of get()

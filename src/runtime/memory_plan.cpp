@@ -130,7 +130,10 @@ MemoryPlan plan_memory(std::span<const BufferLife> buffers) {
   const int64_t bound = most_alive(lives);
   for (const auto before : kOrders) {
     auto order = all;
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return before(lives[a], lives[b]); });
+    std::ranges::sort(order, [&](size_t a, size_t b) {
+      if (before(lives[a], lives[b])) return true;
+      return !before(lives[b], lives[a]) && a < b;
+    });
     auto plan = place(lives, order);
     if (plan.total < best.total) best = std::move(plan);
     if (best.total - bound <= bound / 100) break;

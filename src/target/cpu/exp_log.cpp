@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "target/cpu/exp_parts.h"
+#include "target/cpu/log_parts.h"
 #include "target/cpu/vector_math.h"
 
 namespace graft::cpu {
@@ -9,25 +10,17 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr int32_t kSqrtHalfBits = 0x3f3504f3;
-constexpr int32_t kFractionBits = 0x7fffff;
-
-/// x = 2^exponent * (1 + fraction), sqrt(1/2) <= 1 + fraction < sqrt(2), for positive finite x.
-struct Split {
-  Float exponent, fraction;
-};
-Split split(Float x) {
-  const Mask denormal = x < 0x1p-126;
-  const Int shifted = bits(select(denormal, x * 0x1p24, x)) - kSqrtHalfBits;
-  const Float exponent = to_float(shifted >> 23) - select(denormal, 24.0, 0.0);
-  return {exponent, from_bits((shifted & kFractionBits) + kSqrtHalfBits) - 1.0};
-}
 
 /// log(1 + f) - f for f from split(), accurate beside f.
 Float log_tail(Float f) {
-  const Float p = polynomial(f, {0.333333313, -0.250008225, 0.200012609, -0.166232884, 0.142008603, -0.131585896,
-                                 0.127613932, -0.0763539299});
+  const Float p = polynomial(f, {0.333333313, -0.250008196, 0.200012431, -0.166234091, 0.142015368, -0.131595746, 0.127625421, -0.0763694271});
   return f * f * fma(f, p, -0.5);
+}
+
+/// p 2^n, given n + 254 in the low bits of `count`, in two factors: one would not reach all exponents.
+Float scaled(Float p, Int count) {
+  const Int half = count >> 1;
+  return p * from_bits(half << 23) * from_bits((count - half) << 23);
 }
 
 /// A logarithm's value where `x`, measured from its pole, is not positive and finite: -inf at the pole, NaN below
@@ -51,11 +44,9 @@ llvm::Value* log_of_base(llvm::IRBuilderBase& builder, llvm::Value* value, doubl
 
 }  // namespace
 
-Float exp_in_range(Float x) {
-  const Reduced whole = reduce_exp(x, 254);
-  const Int half = bits(fma(x, kLog2e / 2, kRound + 127));
-  const Float scaled = exp_polynomial(whole.r) * from_bits(half << 23);
-  return scaled * from_bits((whole.count - half) << 23);
+Float exp_in_range(Float x, int exponent) {
+  const Reduced reduced = reduce_exp(x, 254 + exponent);
+  return scaled(exp_polynomial(reduced.r), reduced.count);
 }
 
 llvm::Value* emit_exp(llvm::IRBuilderBase& builder, llvm::Value* value) {
@@ -68,10 +59,8 @@ llvm::Value* emit_exp2(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (!lanes.is_float()) return call_libm(builder, "exp2", value);
   const Float x = at_most(at_least(lanes.of(value), -151.0), 129.0);
-  const Float whole = x + (kRound + 254);
-  const Int half = bits(fma(x, 0.5, kRound + 127));
-  const Float p = exp2_polynomial(x - (whole - (kRound + 254)));
-  return (p * from_bits(half << 23) * from_bits((bits(whole) - half) << 23)).value;
+  const Float t = x + (kRound + 254);
+  return scaled(exp2_polynomial(x - (t - (kRound + 254))), bits(t)).value;
 }
 
 llvm::Value* emit_expm1(llvm::IRBuilderBase& builder, llvm::Value* value) {

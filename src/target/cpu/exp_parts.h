@@ -26,23 +26,23 @@ inline Reduced reduce_exp(Float x, int bias) {
   return {bits(t), n, fma(n, -kLn2Low, fma(n, -kLn2High, x))};
 }
 
-/// exp(r), to 2^-27.8.
+/// exp(r), to 2^-28.3.
 inline Float exp_polynomial(Float r) {
-  return polynomial(r, {1.0, 1.0, 0.5, 0.1666648835, 0.04166555405, 0.008372281678, 0.001403511851});
+  return fma(r * r, polynomial(r, {0.49999994, 0.166665211, 0.0416682661, 0.00836867839, 0.00138207339}), r) + 1.0;
 }
 
-/// 2^r for |r| <= 1/2, to 2^-27.4.
+/// 2^r for |r| <= 1/2, to 2^-28.3.
 inline Float exp2_polynomial(Float r) {
-  return polynomial(r, {1.0, 0.6931472421, 0.2402265519, 0.05550272763, 0.009617069736, 0.001341748866, 0.0001580981916});
+  return fma(r, polynomial(r, {0.693147182, 0.240226477, 0.0555035956, 0.00961850025, 0.00133909821, 0.000153289642}), 1.0);
 }
 
-/// exp(r) - 1, to 2^-28.2.
+/// exp(r) - 1, to 2^-31.1.
 inline Float expm1_polynomial(Float r) {
-  return fma(r * r, polynomial(r, {0.5, 0.166666359, 0.0416665114, 0.00834150426, 0.00139305054, 0.000150528707}), r);
+  return fma(r * r, polynomial(r, {0.5, 0.166666657, 0.0416664928, 0.00833354518, 0.00139323331, 0.000197625093}), r);
 }
 
-/// exp(x) for float x in [-104, 89]: overflow and denormals come out right, because the power of two is applied in
-/// two halves.
-Float exp_in_range(Float x);
+/// exp(x) 2^exponent for float x in [-104, 90]: overflow and denormals come out right, because the power of two is
+/// applied in two halves.
+Float exp_in_range(Float x, int exponent = 0);
 
 }  // namespace graft::cpu

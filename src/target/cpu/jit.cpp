@@ -87,9 +87,9 @@ void verify(const llvm::Module& module) {
     throw Error("[cpu] the generated module is malformed; this is a bug in graft: " + text);
 }
 
-bool calls_internal(const llvm::Module& module) {
+bool has_something_to_inline(const llvm::Module& module) {
   return std::any_of(module.begin(), module.end(), [](const llvm::Function& f) {
-    return !f.isDeclaration() && f.hasLocalLinkage();
+    return !f.isDeclaration() && f.hasLocalLinkage() && !f.hasFnAttribute(llvm::Attribute::NoInline);
   });
 }
 
@@ -116,7 +116,7 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   scalar.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
 
   llvm::ModulePassManager passes;
-  if (calls_internal(module)) passes.addPass(llvm::ModuleInlinerPass());
+  if (has_something_to_inline(module)) passes.addPass(llvm::ModuleInlinerPass());
   passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(scalar)));
   passes.run(module, modules);
 }

@@ -97,10 +97,12 @@ Float at_least(Float x, double limit) {
   return select(l.of(l.value(limit)) > x, limit, x);
 }
 
-Float polynomial(Float x, std::initializer_list<double> coefficients) {
-  auto c = std::rbegin(coefficients);
-  Float result = x.at->of(x.at->value(*c));
-  while (++c != std::rend(coefficients)) result = fma(result, x, *c);
+Float polynomial(Float x, llvm::ArrayRef<double> c) {
+  auto pair = [&](size_t k) { return k + 1 < c.size() ? fma(x, c[k + 1], c[k]) : x.at->of(x.at->value(c[k])); };
+  const Float square = x * x;
+  size_t k = (c.size() - 1) / 2 * 2;
+  Float result = pair(k);
+  while (k > 0) result = fma(result, square, pair(k -= 2));
   return result;
 }
 

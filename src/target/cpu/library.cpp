@@ -5,7 +5,9 @@
 #include <llvm/ExecutionEngine/Orc/ObjectFileInterface.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/ExecutionEngine/Orc/TaskDispatch.h>
+#include <llvm/Object/ObjectFile.h>
 #include <llvm/Support/MemoryBuffer.h>
+#include <llvm/TargetParser/Triple.h>
 
 #include <unordered_map>
 
@@ -40,6 +42,15 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
+/// LLVM reads objects of other systems and machines as well, down to a page of zeros.
+void check_machine(llvm::MemoryBufferRef buffer) {
+  const auto object = take(llvm::object::ObjectFile::createObjectFile(buffer));
+  const llvm::Triple own(host().triple);
+  if (!object->isRelocatableObject() || object->getArch() != own.getArch() ||
+      object->getTripleObjectFormat() != own.getObjectFormat())
+    throw Error("[cpu] cannot link compiled code: not an object for " + own.str());
+}
+
 }  // namespace
 
 Library::Library(std::unique_ptr<Linked> linked) : linked_(std::move(linked)) {}
@@ -62,6 +73,7 @@ std::shared_ptr<Library> Library::load(std::span<const std::string> objects) {
   for (const auto& object : objects) {
     // Copied, because a string's bytes may lie at an odd address and the ELF reader wants them aligned.
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, "object");
+    check_machine(buffer->getMemBufferRef());
     auto interface = take(orc::getObjectFileInterface(session, buffer->getMemBufferRef()));
     for (const auto& [name, flags] : interface.SymbolFlags) wanted.add(name);
     if (auto error = linked->layer->add(dylib.getDefaultResourceTracker(), std::move(buffer), std::move(interface)))

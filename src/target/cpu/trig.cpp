@@ -1,15 +1,112 @@
-// sin, cos, tan and their inverses.
-#include "target/cpu/lanes.h"
+// sin, cos and tan, for float. The polynomials are scripts/minimax.py's.
+//
+// x = n pi/2 + r with pi/2 in three floats: the first product leaves nothing behind, the second and third less than
+// r's own rounding, up to kFar. Beyond it, lanes take the C library's value.
+#include <llvm/IR/MDBuilder.h>
+
+#include <numbers>
+
+#include "target/cpu/exp_parts.h"
 #include "target/cpu/vector_math.h"
+
 namespace graft::cpu {
-llvm::Value* emit_sin(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "sin", x); }
-llvm::Value* emit_cos(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "cos", x); }
-llvm::Value* emit_tan(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "tan", x); }
-llvm::Value* emit_asin(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "asin", x); }
-llvm::Value* emit_acos(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "acos", x); }
-llvm::Value* emit_atan(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "atan", x); }
-llvm::Value* emit_sinh(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "sinh", x); }
-llvm::Value* emit_cosh(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "cosh", x); }
-llvm::Value* emit_erfc(llvm::IRBuilderBase& b, llvm::Value* x) { return call_libm(b, "erfc", x); }
-llvm::Value* emit_pow(llvm::IRBuilderBase& b, llvm::Value* x, llvm::Value* y) { return call_libm(b, "pow", x, y); }
+namespace {
+
+constexpr double kFar = 0x1p17;
+constexpr double kHalfPi1 = 0x1.921fb4p+0;  // each rounded down, so that the rests are positive
+constexpr double kHalfPi2 = 0x1.4442dp-24;
+constexpr double kHalfPi3 = 0x1.846988p-48;
+
+struct Angle {
+  Int quadrant;  // in its low bits
+  Float r;       // |r| <= pi/4 and a little
+};
+Angle reduce(Float x) {
+  const Float t = fma(x, 2 / std::numbers::pi, kRound);
+  const Float n = t - kRound;
+  return {bits(t), fma(n, -kHalfPi3, fma(n, -kHalfPi2, fma(n, -kHalfPi1, x)))};
+}
+
+Float sin_polynomial(Float r, Float square) {
+  return fma(r * square, polynomial(square, {-0.166666552, 0.00833218731, -0.000195178916}), r);
+}
+Float cos_polynomial(Float square) {
+  const Float p = polynomial(square, {0.0416666456, -0.00138873095, 2.44323273e-5});
+  return fma(square, fma(square, p, -0.5), 1.0);
+}
+
+/// `near`, and where any lane of x is beyond kFar, in these lanes what the C library says.
+Float with_far_lanes(Float x, Float near, const char* name) {
+  auto& b = x.at->b;
+  const Mask far = abs(x) > kFar;
+  auto* any = lanes_of(x.value->getType()) == 1 ? far.value : b.CreateOrReduce(far.value);
+
+  auto* before = b.GetInsertBlock();
+  auto* function = before->getParent();
+  llvm::BasicBlock* after = nullptr;
+  if (b.GetInsertPoint() == before->end()) {
+    after = llvm::BasicBlock::Create(b.getContext(), "near", function);
+  } else {
+    after = before->splitBasicBlock(b.GetInsertPoint(), "near");
+    before->getTerminator()->eraseFromParent();
+  }
+  auto* slow = llvm::BasicBlock::Create(b.getContext(), "far", function);
+  b.SetInsertPoint(before);
+  b.CreateCondBr(any, slow, after, llvm::MDBuilder(b.getContext()).createUnlikelyBranchWeights());
+
+  b.SetInsertPoint(slow);
+  const Float exact = select(far, x.at->of(call_libm(b, name, x.value)), near);
+  auto* slow_end = b.GetInsertBlock();
+  b.CreateBr(after);
+
+  b.SetInsertPoint(after, after->begin());
+  auto* result = b.CreatePHI(near.value->getType(), 2);
+  result->addIncoming(near.value, before);
+  result->addIncoming(exact.value, slow_end);
+  return x.at->of(result);
+}
+
+/// Without fma the reduction above is not exact, and such machines are not worth another.
+bool by_library(const Lanes& lanes) { return !lanes.is_float() || !lanes.fused; }
+
+}  // namespace
+
+llvm::Value* emit_sin(llvm::IRBuilderBase& builder, llvm::Value* value) {
+  Lanes lanes(builder, value->getType());
+  if (by_library(lanes)) return call_libm(builder, "sin", value);
+  const Float x = lanes.of(value);
+  const auto [quadrant, r] = reduce(abs(x));
+  const Float square = r * r;
+  const Float size = select((quadrant & 1) == 0, sin_polynomial(r, square), cos_polynomial(square));
+  const Int sign = ((quadrant << 30) ^ bits(x)) & INT32_MIN;
+  return with_far_lanes(x, from_bits(bits(size) ^ sign), "sin").value;
+}
+
+llvm::Value* emit_cos(llvm::IRBuilderBase& builder, llvm::Value* value) {
+  Lanes lanes(builder, value->getType());
+  if (by_library(lanes)) return call_libm(builder, "cos", value);
+  const Float x = lanes.of(value);
+  const auto [quadrant, r] = reduce(x);
+  const Float square = r * r;
+  const Float size = select((quadrant & 1) == 0, cos_polynomial(square), sin_polynomial(r, square));
+  const Int sign = ((quadrant + 1) << 30) & INT32_MIN;
+  return with_far_lanes(x, from_bits(bits(size) ^ sign), "cos").value;
+}
+
+llvm::Value* emit_tan(llvm::IRBuilderBase& builder, llvm::Value* value) {
+  Lanes lanes(builder, value->getType());
+  if (by_library(lanes)) return call_libm(builder, "tan", value);
+  const Float x = lanes.of(value);
+  const auto [quadrant, r] = reduce(abs(x));
+  const Float square = r * r;
+  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317, 8.28240154e-5, 0.00438098609});
+  const Float rest = r * square * p;
+  const Float tangent = r + rest;
+  // -1 / tangent, corrected by what the division and the last addition lost.
+  const Float inverse = -1.0 / tangent;
+  const Float lost = fma(inverse, (r - tangent) + rest, fma(inverse, tangent, 1.0));
+  const Float size = select((quadrant & 1) == 0, tangent, fma(inverse, lost, inverse));
+  return with_far_lanes(x, from_bits(bits(size) ^ (bits(x) & INT32_MIN)), "tan").value;
+}
+
 }  // namespace graft::cpu

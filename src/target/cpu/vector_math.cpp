@@ -62,30 +62,69 @@ constexpr std::pair<std::string_view, BinaryEmitter> kBinary[] = {
     {"pow", emit_pow},
 };
 
-llvm::FunctionCallee declare(llvm::IRBuilderBase& builder, std::string_view name, llvm::Type* type, size_t arguments) {
+llvm::Function* declare(llvm::Module& module, const std::string& symbol, llvm::FunctionType* type) {
+  auto* function = llvm::cast<llvm::Function>(module.getOrInsertFunction(symbol, type).getCallee());
+  function->setDoesNotThrow();
+  function->setWillReturn();
+  return function;
+}
+
+/// `x[i] = f(x[i], y[i])` for i < count, with f of the C library: a function of the module, made once. A call for
+/// every lane in place would be most of a kernel's code, and of the time to compile it.
+llvm::Function* loop_over(llvm::IRBuilderBase& builder, const std::string& symbol, llvm::Function* f) {
+  auto& context = builder.getContext();
   auto& module = *builder.GetInsertBlock()->getModule();
-  const std::string symbol = std::string(name) + (type->isFloatTy() ? "f" : "");
-  auto callee = module.getOrInsertFunction(
-      symbol, llvm::FunctionType::get(type, llvm::SmallVector<llvm::Type*, 2>(arguments, type), false));
-  if (auto* function = llvm::dyn_cast<llvm::Function>(callee.getCallee())) {
-    function->setDoesNotThrow();
-    function->setWillReturn();
-    function->setDoesNotAccessMemory();  // errno is nobody's here
-  }
-  return callee;
+  llvm::IRBuilder<> b(context);
+  auto* i64 = b.getInt64Ty();
+  auto* number = f->getReturnType();
+  auto* type = llvm::FunctionType::get(b.getVoidTy(), {b.getPtrTy(), b.getPtrTy(), i64}, false);
+  auto* loop = declare(module, "graft.lanes." + symbol, type);
+  if (!loop->empty()) return loop;
+  loop->setLinkage(llvm::Function::InternalLinkage);
+  loop->addFnAttr(llvm::Attribute::NoInline);
+  loop->setOnlyAccessesArgMemory();
+  for (const char* target : {"target-cpu", "target-features"})
+    loop->addFnAttr(builder.GetInsertBlock()->getParent()->getFnAttribute(target));
+
+  auto* entry = llvm::BasicBlock::Create(context, "entry", loop);
+  auto* body = llvm::BasicBlock::Create(context, "body", loop);
+  auto* done = llvm::BasicBlock::Create(context, "done", loop);
+  b.SetInsertPoint(entry);
+  b.CreateBr(body);
+  b.SetInsertPoint(body);
+  auto* i = b.CreatePHI(i64, 2);
+  auto* x = b.CreateGEP(number, loop->getArg(0), i);
+  llvm::SmallVector<llvm::Value*, 2> arguments{b.CreateLoad(number, x)};
+  if (f->arg_size() == 2) arguments.push_back(b.CreateLoad(number, b.CreateGEP(number, loop->getArg(1), i)));
+  b.CreateStore(b.CreateCall(f, arguments), x);
+  auto* next = b.CreateAdd(i, b.getInt64(1));
+  i->addIncoming(b.getInt64(0), entry);
+  i->addIncoming(next, body);
+  b.CreateCondBr(b.CreateICmpULT(next, loop->getArg(2)), body, done);
+  b.SetInsertPoint(done);
+  b.CreateRetVoid();
+  return loop;
 }
 
 llvm::Value* call_lanes(llvm::IRBuilderBase& builder, std::string_view name, llvm::ArrayRef<llvm::Value*> arguments) {
   auto* type = arguments[0]->getType();
-  const auto callee = declare(builder, name, type->getScalarType(), arguments.size());
-  if (!type->isVectorTy()) return builder.CreateCall(callee, arguments);
-  llvm::Value* result = llvm::PoisonValue::get(type);
-  for (unsigned lane = 0; lane < lanes_of(type); ++lane) {
-    llvm::SmallVector<llvm::Value*, 2> scalars;
-    for (auto* argument : arguments) scalars.push_back(builder.CreateExtractElement(argument, lane));
-    result = builder.CreateInsertElement(result, builder.CreateCall(callee, scalars), lane);
+  auto* scalar = type->getScalarType();
+  const std::string symbol = std::string(name) + (scalar->isFloatTy() ? "f" : "");
+  const llvm::SmallVector<llvm::Type*, 2> types(arguments.size(), scalar);
+  auto* f = declare(*builder.GetInsertBlock()->getModule(), symbol, llvm::FunctionType::get(scalar, types, false));
+  f->setDoesNotAccessMemory();  // errno is nobody's here
+  if (!type->isVectorTy()) return builder.CreateCall(f, arguments);
+
+  // Through memory of the frame: in the entry block, or a loop would grow the stack.
+  auto& entry = builder.GetInsertBlock()->getParent()->getEntryBlock();
+  llvm::IRBuilder<> at_entry(&entry, entry.begin());
+  llvm::SmallVector<llvm::Value*, 2> places;
+  for (auto* argument : arguments) {
+    places.push_back(at_entry.CreateAlloca(type));
+    builder.CreateStore(argument, places.back());
   }
-  return result;
+  builder.CreateCall(loop_over(builder, symbol, f), {places.front(), places.back(), builder.getInt64(lanes_of(type))});
+  return builder.CreateLoad(type, places.front());
 }
 
 }  // namespace

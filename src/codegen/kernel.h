@@ -1,0 +1,73 @@
+// One loop nest: what is computed at each point of an iteration space, level "loops".
+//
+// The space is a product of dimensions, some of them reduced. A kernel runs the kept dimensions in parallel; for
+// each point of those it runs one loop over the reduced ones for every phase. Instructions are in single
+// assignment form. An instruction that depends on a reduced dimension lives in the loop ("full"), the others
+// outside it ("row"). A reduction takes a full value and gives a row value, which the next phase may use: a
+// softmax is three phases (largest value; sum of exponentials; quotient), a layer norm is three, a plain
+// pointwise kernel has no reduced dimension at all.
+//
+// Which dimension is vectorised, how wide, and how the parallel ones are dealt out is the target's business.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/index.h"
+#include "codegen/op.h"
+#include "ir/type.h"
+
+namespace graft::codegen {
+
+struct Instruction {
+  Op op = Op::constant;
+  /// Of the value in registers: half types are float there.
+  ir::DType dtype = ir::DType::f32;
+  std::vector<int> args = {};
+
+  int buffer = -1;   // load, store
+  Index index = {};  // load, store: element of the buffer; iota: the value itself
+  /// A load whose place depends on data: adds value * stride, the value checked against 0 <= value < size.
+  struct Indirect {
+    int value;
+    int64_t stride, size;
+    bool wraps;  // a negative value counts from the end
+  };
+  std::vector<Indirect> indirect = {};
+  int guard = -1;  // load: a flag; where it is false nothing is read and the value is 0
+
+  double number = 0;    // constant of a floating type
+  int64_t integer = 0;  // constant of another type
+
+  // Set by analyse():
+  bool full = false;
+  int phase = 0;  // the loop in which it is computed, or after which (row) it is there
+};
+
+struct Buffer {
+  ir::DType dtype;
+  bool written = false;
+};
+
+struct Dimension {
+  int64_t extent;
+  bool reduced;
+};
+
+struct Kernel {
+  std::vector<Dimension> dims;  // variable i of the indices is dims[i]; in the order of memory, last is innermost
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> code;
+  int phases = 0;  // loops over the reduced dimensions
+
+  int64_t kept_points() const;
+  int64_t reduced_points() const;
+};
+
+/// Splits dimensions where that makes divisions vanish, joins neighbours that are always walked together, and
+/// works out levels and phases.
+void analyse(Kernel& kernel);
+
+/// The text: also what identifies a kernel, two with the same text are the same.
+std::string to_string(const Kernel& kernel);
+
+}  // namespace graft::codegen

@@ -1,0 +1,22 @@
+// The table of operators that a kernel can compute, filled family by family.
+#pragma once
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "codegen/lowering.h"
+
+namespace graft::codegen {
+
+struct LowerEntry {
+  Lower lower;
+  /// Where the lowering is for some calls only (floating numbers, say); empty: for all.
+  std::function<bool(const ir::Node&)> applies = {};
+};
+using LowerTable = std::unordered_map<std::string, LowerEntry>;
+
+void add_pointwise(LowerTable& table);
+void add_creation(LowerTable& table);
+void add_movement(LowerTable& table);
+
+}  // namespace graft::codegen

@@ -1,0 +1,248 @@
+#include "codegen/lowering.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+#include "ir/arguments.h"
+
+namespace graft::codegen {
+namespace {
+
+struct Reduction {
+  const char* name;
+  const char* dims;
+  Op op;
+};
+constexpr Reduction reductions[] = {
+    {"aten::sum", "", Op::reduce_sum},
+    {"aten::sum.dim_IntList", "dim", Op::reduce_sum},
+    {"aten::prod", "", Op::reduce_prod},
+    {"aten::prod.dim_int", "dim", Op::reduce_prod},
+    {"aten::amax", "dim", Op::reduce_max},
+    {"aten::amin", "dim", Op::reduce_min},
+    {"aten::max", "", Op::reduce_max},
+    {"aten::min", "", Op::reduce_min},
+    {"aten::any", "", Op::reduce_any},
+    {"aten::any.dim", "dim", Op::reduce_any},
+    {"aten::any.dims", "dim", Op::reduce_any},
+    {"aten::all", "", Op::reduce_all},
+    {"aten::all.dim", "dim", Op::reduce_all},
+    {"aten::all.dims", "dim", Op::reduce_all},
+    {"aten::argmax", "dim", Op::reduce_argmax},
+    {"aten::argmin", "dim", Op::reduce_argmin},
+};
+
+const Reduction* find_reduction(const std::string& op) {
+  for (const auto& r : reductions)
+    if (op == r.name) return &r;
+  return nullptr;
+}
+
+}  // namespace
+
+ir::DType in_register(ir::DType dtype) {
+  return dtype == ir::DType::f16 || dtype == ir::DType::bf16 ? ir::DType::f32 : dtype;
+}
+
+bool Lowering::Key::operator<(const Key& other) const {
+  if (value != other.value) return value < other.value;
+  if (guard != other.guard) return guard < other.guard;
+  return std::lexicographical_compare(place.begin(), place.end(), other.place.begin(), other.place.end());
+}
+
+Lowering::Lowering(std::vector<Dimension> dims, Computed computed) : computed_(std::move(computed)) {
+  kernel_.dims = std::move(dims);
+  for (size_t i = 0; i < kernel_.dims.size(); ++i) {
+    const auto& dim = kernel_.dims[i];
+    const auto variable = Index::variable(static_cast<int>(i), dim.extent);
+    all_ = all_ * dim.extent + variable;
+    if (!dim.reduced) kept_ = kept_ * dim.extent + variable;
+  }
+}
+
+Place Lowering::full_place(const std::vector<int64_t>& sizes) const { return unravel(all_, sizes); }
+Place Lowering::row_place(const std::vector<int64_t>& sizes) const { return unravel(kept_, sizes); }
+
+int Lowering::add(Instruction instruction) {
+  // Equal instructions are recognised by their text; a kernel has few of them.
+  std::ostringstream text;
+  text.precision(17);
+  text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' ' << instruction.buffer << ' '
+       << instruction.guard << ' ' << instruction.number << ' ' << instruction.integer << " (";
+  for (const int arg : instruction.args) text << arg << ' ';
+  for (const auto& x : instruction.indirect) text << '/' << x.value << ' ' << x.stride << ' ' << x.size;
+  text << ") " << to_string(instruction.index);
+  const auto [place, fresh] = same_.emplace(text.str(), static_cast<int>(kernel_.code.size()));
+  if (fresh) kernel_.code.push_back(std::move(instruction));
+  return place->second;
+}
+
+int Lowering::emit(Op op, ir::DType dtype, std::vector<int> args) {
+  return add({.op = op, .dtype = dtype, .args = std::move(args)});
+}
+
+int Lowering::constant(ir::DType dtype, double number) {
+  if (!ir::is_floating(dtype)) return integer(dtype, static_cast<int64_t>(number));
+  return add({.op = Op::constant, .dtype = in_register(dtype), .number = number});
+}
+
+int Lowering::integer(ir::DType dtype, int64_t number) {
+  if (ir::is_floating(dtype)) return constant(dtype, static_cast<double>(number));
+  return add({.op = Op::constant, .dtype = dtype, .integer = dtype == ir::DType::boolean ? number != 0 : number});
+}
+
+int Lowering::iota(const Index& index) {
+  if (index.is_constant()) return integer(ir::DType::i64, index.constant());
+  return add({.op = Op::iota, .dtype = ir::DType::i64, .index = index});
+}
+
+int Lowering::cast(int instruction, ir::DType to) {
+  to = in_register(to);
+  return dtype(instruction) == to ? instruction : emit(Op::cast, to, {instruction});
+}
+
+int Lowering::convert(int instruction, ir::DType to) {
+  const int wide = cast(instruction, to);
+  if (to == ir::DType::f16) return emit(Op::round_half, ir::DType::f32, {wide});
+  if (to == ir::DType::bf16) return emit(Op::round_bf16, ir::DType::f32, {wide});
+  return wide;
+}
+
+int Lowering::at(const ir::Value& value, const Place& place, ir::DType dtype_wanted) {
+  return cast(evaluate(value, place), dtype_wanted);
+}
+
+int Lowering::argument(const ir::Node& node, std::string_view name, const Place& place, ir::DType dtype_wanted) {
+  if (const auto* value = ir::value_of(node, name)) {
+    const auto& sizes = value->type().sizes;
+    Place own(place.end() - static_cast<int64_t>(sizes.size()), place.end());
+    for (size_t i = 0; i < sizes.size(); ++i)
+      if (sizes[i] == 1) own[i] = 0;
+    return at(*value, own, dtype_wanted);
+  }
+  const auto* attribute = ir::attribute_of(node, name);
+  if (attribute && std::holds_alternative<int64_t>(*attribute))
+    return integer(in_register(dtype_wanted), std::get<int64_t>(*attribute));
+  const auto number = ir::number_of(node, name);
+  if (!number) throw std::logic_error(node.op() + " has no argument " + std::string(name));
+  return constant(in_register(dtype_wanted), *number);
+}
+
+int Lowering::buffer_of(const ir::Value& value, bool written) {
+  const auto [place, fresh] = buffer_numbers_.emplace(&value, static_cast<int>(buffers_.size()));
+  if (fresh) {
+    buffers_.push_back(&value);
+    kernel_.buffers.push_back({value.type().dtype, written});
+  }
+  kernel_.buffers[static_cast<size_t>(place->second)].written |= written;
+  return place->second;
+}
+
+int Lowering::load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect) {
+  accesses_.push_back({&value, place, !indirect.empty()});
+  Index index;
+  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
+  return add({.op = Op::load,
+              .dtype = in_register(value.type().dtype),
+              .buffer = buffer_of(value, false),
+              .index = index,
+              .indirect = indirect,
+              .guard = guard_});
+}
+
+// The table's own strides count, also where it is a view.
+int Lowering::gather(const ir::Value& table, const Place& place,
+                     const std::vector<Instruction::Indirect>& indirect) {
+  return load(table, place, indirect);
+}
+
+int Lowering::guarded(int flag, const std::function<int()>& body) {
+  const int before = guard_;
+  guard_ = before < 0 ? flag : emit(Op::logical_and, ir::DType::boolean, {before, flag});
+  const int result = body();
+  guard_ = before;
+  return result;
+}
+
+int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& place) {
+  if (!(place == row_place(value.type().sizes)))
+    throw std::logic_error("a reduction is needed at another place than where it is computed");
+  const auto& reduction = *find_reduction(node.op());
+  const auto& input = *ir::value_of(node, "self");
+  const auto full = full_place(input.type().sizes);
+  const auto out = in_register(value.type().dtype);
+  switch (reduction.op) {
+    case Op::reduce_argmax:
+    case Op::reduce_argmin: {
+      // The place among the reduced dimensions, row-major, as the operator counts it.
+      const auto dims = dims_reduced_by(node);
+      Place reduced;
+      std::vector<int64_t> sizes;
+      for (const int64_t d : dims) {
+        reduced.push_back(full[static_cast<size_t>(d)]);
+        sizes.push_back(input.type().sizes[static_cast<size_t>(d)]);
+      }
+      return emit(reduction.op, ir::DType::i64, {evaluate(input, full), iota(linear(reduced, sizes))});
+    }
+    case Op::reduce_any:
+    case Op::reduce_all: {
+      const int x = evaluate(input, full);
+      const int flag = dtype(x) == ir::DType::boolean
+                           ? x
+                           : emit(Op::ne, ir::DType::boolean, {x, integer(dtype(x), 0)});
+      return cast(emit(reduction.op, ir::DType::boolean, {flag}), out);
+    }
+    default: return emit(reduction.op, out, {at(input, full, out)});
+  }
+}
+
+int Lowering::evaluate(const ir::Value& value, const Place& place) {
+  const Key key{&value, place, guard_};
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  const auto* node = value.producer();
+  int result = -1;
+  if (node && view_source(*node)) result = evaluate(*view_source(*node), map_view(value, place));
+  else if (node && computed_(value))
+    result = is_kernel_reduction(*node) ? reduce(*node, value, place) : (*find_lowering(*node))(*this, *node, place);
+  else
+    result = load(value, place, {});
+  known_.emplace(key, result);
+  return result;
+}
+
+void Lowering::store(const ir::Value& value, const Place& place) {
+  Index index;
+  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
+  const int result = evaluate(value, place);
+  kernel_.code.push_back({.op = Op::store,
+                          .dtype = dtype(result),
+                          .args = {result},
+                          .buffer = buffer_of(value, true),
+                          .index = index});
+}
+
+Kernel Lowering::finish() && {
+  analyse(kernel_);
+  return std::move(kernel_);
+}
+
+bool is_pointwise(const ir::Node& node) { return node.outputs().size() == 1 && find_lowering(node) != nullptr; }
+
+bool is_kernel_reduction(const ir::Node& node) {
+  const auto* reduction = find_reduction(node.op());
+  if (!reduction) return false;
+  const auto* input = ir::value_of(node, "self");
+  if (!input || input->type().numel() == 0) return false;  // an empty one has rules of its own
+  const auto dtype = node.output().type().dtype;
+  // Sums of narrow whole numbers are 64 bits wide by then; complex numbers have no kernels.
+  return ir::size_of(dtype) <= 8 && dtype != ir::DType::c64 && input->type().dtype != ir::DType::c64 &&
+         input->type().dtype != ir::DType::c128 && dtype != ir::DType::c128;
+}
+
+std::vector<int64_t> dims_reduced_by(const ir::Node& node) {
+  const auto* reduction = find_reduction(node.op());
+  return ir::reduced_dims(node, reduction->dims, ir::value_of(node, "self")->type().sizes.size());
+}
+
+}  // namespace graft::codegen

@@ -1,0 +1,99 @@
+// From values of a graph to instructions of a kernel: what has to be computed to know a value at a place.
+#pragma once
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "codegen/kernel.h"
+#include "codegen/views.h"
+#include "ir/graph.h"
+
+namespace graft::codegen {
+
+/// The dtype of a value in registers: half types are widened.
+ir::DType in_register(ir::DType dtype);
+
+class Lowering {
+ public:
+  /// Whether a value is computed here where it is needed; if not it is loaded from its buffer.
+  using Computed = std::function<bool(const ir::Value&)>;
+
+  Lowering(std::vector<Dimension> dims, Computed computed);
+
+  /// The place of a value whose elements, in row-major order, are the points of the space: all of it, or the kept
+  /// dimensions only.
+  Place full_place(const std::vector<int64_t>& sizes) const;
+  Place row_place(const std::vector<int64_t>& sizes) const;
+
+  /// The value there, by number of instruction.
+  int evaluate(const ir::Value& value, const Place& place);
+  /// Writes the value of an instruction into the value's own buffer.
+  void store(const ir::Value& value, const Place& place);
+
+  /// Where values were read that are not computed here.
+  struct Access {
+    const ir::Value* value;
+    Place place;
+    bool gathered;
+  };
+  const std::vector<Access>& accesses() const { return accesses_; }
+
+  /// Which value each buffer of the kernel holds.
+  const std::vector<const ir::Value*>& buffers() const { return buffers_; }
+  Kernel finish() &&;
+
+  // For the tables of operators:
+  int emit(Op op, ir::DType dtype, std::vector<int> args);
+  int constant(ir::DType dtype, double number);
+  int integer(ir::DType dtype, int64_t number);
+  int iota(const Index& index);
+  int cast(int instruction, ir::DType dtype);
+  /// As cast(), and rounded to `dtype` where that is narrower than the register.
+  int convert(int instruction, ir::DType dtype);
+  /// A tensor argument at a place of the result (broadcast), or a number; as `dtype` in registers.
+  int argument(const ir::Node& node, std::string_view name, const Place& place, ir::DType dtype);
+  /// A tensor argument at its own place.
+  int at(const ir::Value& value, const Place& place, ir::DType dtype);
+  /// A load from the value's buffer, at a place part of which is data.
+  int gather(const ir::Value& table, const Place& place, const std::vector<Instruction::Indirect>& indirect);
+  /// What `body` loads is loaded only where the flag holds.
+  int guarded(int flag, const std::function<int()>& body);
+  ir::DType dtype(int instruction) const { return kernel_.code[static_cast<size_t>(instruction)].dtype; }
+
+ private:
+  int add(Instruction instruction);
+  int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
+  int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
+  int buffer_of(const ir::Value& value, bool written);
+
+  std::vector<Access> accesses_;
+  Kernel kernel_;
+  Computed computed_;
+  Index all_, kept_;  // the number of the point in the space, and among the kept dimensions
+  std::vector<const ir::Value*> buffers_;
+  std::map<const ir::Value*, int> buffer_numbers_;
+  struct Key {
+    const ir::Value* value;
+    Place place;
+    int guard;
+    bool operator<(const Key& other) const;
+  };
+  std::map<Key, int> known_;
+  std::map<std::string, int> same_;  // equal instructions are one
+  int guard_ = -1;
+};
+
+/// Whether the node's (only) result can be computed at any place from its arguments, by the table of operators.
+bool is_pointwise(const ir::Node& node);
+/// Whether it is a reduction that a kernel can do.
+bool is_kernel_reduction(const ir::Node& node);
+/// The dimensions of its argument that it reduces.
+std::vector<int64_t> dims_reduced_by(const ir::Node& node);
+/// Arguments that must lie in memory, because where they are read depends on data.
+std::vector<const ir::Value*> gathered_arguments(const ir::Node& node);
+
+/// The lowering of a pointwise node, by the tables in lower_*.cpp; null if there is none.
+using Lower = std::function<int(Lowering&, const ir::Node&, const Place&)>;
+const Lower* find_lowering(const ir::Node& node);
+
+}  // namespace graft::codegen

@@ -1,0 +1,39 @@
+"""Every model Case compiled as one graph: the same forward results and gradients as transformers, for each backend."""
+import json
+
+import pytest
+
+from cases import CASES
+from harness import assert_close, graft_forward, make_checkpoint
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = make_checkpoint(BY_NAME[name], tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "graft"])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_one_graph(checkpoints, tmp_path, name, backend):
+    checkpoint = checkpoints(name)
+    # The last batch has padding, labels and whatever else the case has to offer; the first is plain and without labels for inference.
+    for number, make in enumerate(checkpoint.case.batches.values()):
+        batch = make()
+        report = tmp_path / f"{number}.json"
+        if number == 0:
+            batch.pop("labels", None)
+        expected = checkpoint.expected(batch)
+        # --repeat: the second call is the second check, the third runs trusted code.
+        flags = ["--compile", "--fullgraph", "--backend", backend, "--repeat", 1, "--report", report, "--no-cache"]
+        assert_close(graft_forward(checkpoint, batch, *flags), expected, checkpoint.case.tolerance)
+        values = json.loads(report.read_text())
+        assert (values["graphs"], values["graph_breaks"], values["recompiles"]) == (1, 0, 0), values
