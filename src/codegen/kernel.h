@@ -33,6 +33,7 @@ struct Instruction {
     bool wraps;  // a negative value counts from the end
   };
   std::vector<Indirect> indirect = {};
+  int64_t elements = 0;  // load: that may be read from the buffer's start
   int guard = -1;  // load: a flag; where it is false nothing is read and the value is 0
 
   double number = 0;    // constant of a floating type

@@ -163,6 +163,7 @@ const std::unordered_map<std::string, OpKind>& table() {
 
 OpKind kind_of(std::string_view op) {
   constexpr std::string_view kNamespace = "aten::";
+  if (op == "graft::number") return OpKind::creation;
   if (!op.starts_with(kNamespace)) return OpKind::other;
   op.remove_prefix(kNamespace.size());
   const auto found = table().find(std::string(op.substr(0, op.find('.'))));
@@ -177,7 +178,8 @@ std::string_view name_of(OpKind kind) {
 }
 
 bool must_run(const Node& node) {
-  if (node.outputs().empty() || !node.op().starts_with("aten::")) return true;
+  if (node.outputs().empty()) return true;
+  if (!node.op().starts_with("aten::")) return kind_of(node.op()) == OpKind::other;
   const auto kind = kind_of(node.op());
   if (kind == OpKind::random) return true;
   if (kind != OpKind::attention) return false;

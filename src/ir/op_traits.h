@@ -22,7 +22,8 @@ enum class OpKind {
   other,        // anything else, and everything unknown: pooling, sorting, linear algebra, other namespaces
 };
 
-/// Takes "aten::mul.Tensor" or "aten::mul". An operator outside "aten" is `other`, whatever its name.
+/// Takes "aten::mul.Tensor" or "aten::mul". An operator outside "aten" is `other`, whatever its name,
+/// except "graft::number", which a capture makes.
 OpKind kind_of(std::string_view op);
 
 /// The same as text: "pointwise".

@@ -1,5 +1,5 @@
-// LLVM modules to running code: what is compiled runs, on several threads at once, and what is malformed (a module,
-// an object, a name) is an Error and nothing else.
+// LLVM modules to running code: what is compiled runs, on several threads at once, and what is malformed (a
+// module, an object, a name) is an Error and nothing else.
 #include <gtest/gtest.h>
 #include <llvm/AsmParser/Parser.h>
 #include <llvm/IR/IRBuilder.h>
@@ -103,23 +103,26 @@ TEST(Jit, CompilesForALesserHost) {
 
 TEST(Jit, ContractsNothingByItself) {
   // In one rounding this is 2^-60, in two it is 0.
-  const auto library = load({object_of("define double @f(double %x, double %y, double %z) {\n %p = fmul double %x, %y\n"
-                                       " %s = fadd double %p, %z\n ret double %s }")});
+  const auto library =
+      load({object_of("define double @f(double %x, double %y, double %z) {\n %p = fmul double %x, %y\n"
+                      " %s = fadd double %p, %z\n ret double %s }")});
   auto* f = function<double(double, double, double)>(*library, "f");
   EXPECT_EQ(f(1 + 0x1p-30, 1 + 0x1p-30, -(1 + 0x1p-29)), 0);
 }
 
 TEST(Jit, SeesTheProcessAndItsOtherObjects) {
-  const auto library = load({object_of("declare i32 @inner()\ndeclare double @cos(double)\ndefine double @outer() {\n"
-                                       " %i = call i32 @inner()\n %x = sitofp i32 %i to double\n"
-                                       " %y = call double @cos(double %x)\n ret double %y }"),
-                             object_of(constant("inner", 2))});
+  const auto library =
+      load({object_of("declare i32 @inner()\ndeclare double @cos(double)\ndefine double @outer() {\n"
+                      " %i = call i32 @inner()\n %x = sitofp i32 %i to double\n"
+                      " %y = call double @cos(double %x)\n ret double %y }"),
+            object_of(constant("inner", 2))});
   EXPECT_EQ(function<double()>(*library, "outer")(), std::cos(2.0));
 }
 
 TEST(Jit, InlinesInternalFunctions) {
-  const std::string text = "define internal i32 @inner(i32 %x) {\n %y = mul i32 %x, 3\n ret i32 %y }\n"
-                           "define i32 @outer(i32 %x) {\n %y = call i32 @inner(i32 %x)\n ret i32 %y }";
+  const std::string text =
+      "define internal i32 @inner(i32 %x) {\n %y = mul i32 %x, 3\n ret i32 %y }\n"
+      "define i32 @outer(i32 %x) {\n %y = call i32 @inner(i32 %x)\n ret i32 %y }";
   with_module(text, [](llvm::Module& module) {
     EXPECT_EQ(listing(module, host()).llvm.find("call"), std::string::npos);
     return 0;
@@ -173,8 +176,9 @@ TEST(Jit, CodeLivesAsLongAsItsLibrary) {
 TEST(Jit, MissingSymbolIsNamed) {
   const auto library = load({object_of(constant("f", 1))});
   EXPECT_NE(message_of([&] { library->find("nowhere"); }).find("nowhere"), std::string::npos);
-  const auto dangling = object_of("declare i32 @graft_no_such_function()\ndefine i32 @f() {\n"
-                                  " %x = call i32 @graft_no_such_function()\n ret i32 %x }");
+  const auto dangling = object_of(
+      "declare i32 @graft_no_such_function()\ndefine i32 @f() {\n"
+      " %x = call i32 @graft_no_such_function()\n ret i32 %x }");
   EXPECT_NE(message_of([&] { load({dangling}); }).find("graft_no_such_function"), std::string::npos);
 }
 

@@ -9,7 +9,8 @@ namespace {
 
 llvm::Type* like(llvm::Type* scalar, llvm::Value* value) { return widened(scalar, value->getType()); }
 
-/// Half's exponent bias is 112 less than float's: a half's bits, shifted up, are a float 2^112 times too small.
+/// Half's exponent bias is 112 less than float's: a half's bits, shifted up, are a float 2^112 times too
+/// small.
 Float half_to_float_by_hand(Lanes& lanes, Int half) {
   const Int size = half & 0x7fff;
   const Float scaled = from_bits(size << 13) * 0x1p112;  // denormals become normal
@@ -21,8 +22,8 @@ Float half_to_float_by_hand(Lanes& lanes, Int half) {
 Int float_to_half_by_hand(Lanes& lanes, Float x) {
   const Int sign = bits(x) & int64_t{-0x80000000LL};
   const Float size = abs(x);
-  // Adding 2^(e + 13), e the exponent x has but at least half's smallest, drops the 13 bits half does not have,
-  // rounding to even.
+  // Adding 2^(e + 13), e the exponent x has but at least half's smallest, drops the 13 bits half does not
+  // have, rounding to even.
   const Float huge = from_bits(bits(at_least(at_most(size, 131072.0), 0x1p-14)) & 0x7f800000) * 8192.0;
   const Float rounded = (size + huge) - huge;
   const Int normal = bits(at_most(rounded, 65536.0) * 0x1p-112);
@@ -44,7 +45,8 @@ llvm::Value* bf16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits) {
 llvm::Value* f32_to_bf16(llvm::IRBuilderBase& builder, llvm::Value* x) {
   auto* wide = builder.CreateBitCast(x, like(builder.getInt32Ty(), x));
   auto splat = [&](uint32_t n) { return llvm::ConstantInt::get(wide->getType(), n); };
-  // Half an ulp less one, and one more where the last bit kept is odd: ties go to even. Never wraps but for NaN.
+  // Half an ulp less one, and one more where the last bit kept is odd: ties go to even. Never wraps but for
+  // NaN.
   auto* odd = builder.CreateAnd(builder.CreateLShr(wide, 16), splat(1));
   auto* rounded = builder.CreateLShr(builder.CreateAdd(builder.CreateAdd(wide, splat(0x7fff)), odd), 16);
   auto* result = builder.CreateSelect(builder.CreateFCmpUNO(x, x), splat(0x7fc0), rounded);
@@ -61,7 +63,8 @@ llvm::Value* f16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits) {
 
 llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x) {
   if (has_half(builder))
-    return builder.CreateBitCast(builder.CreateFPTrunc(x, like(builder.getHalfTy(), x)), like(builder.getInt16Ty(), x));
+    return builder.CreateBitCast(builder.CreateFPTrunc(x, like(builder.getHalfTy(), x)),
+                                 like(builder.getInt16Ty(), x));
   Lanes lanes(builder, x->getType());
   return builder.CreateTrunc(float_to_half_by_hand(lanes, lanes.of(x)).value, like(builder.getInt16Ty(), x));
 }
@@ -71,8 +74,10 @@ llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Ty
   auto convert = [&](llvm::Type* scalar, llvm::Intrinsic::ID id) {
     return builder.CreateIntrinsic(id, {like(scalar, x), x->getType()}, {x});
   };
-  if (width > 16) return convert(integer, is_signed ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat);
-  // A float beyond 2^31 is a multiple of 2^8, not always of 2^16, so that only a detour over 64 bits wraps as ATen.
+  if (width > 16)
+    return convert(integer, is_signed ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat);
+  // A float beyond 2^31 is a multiple of 2^8, not always of 2^16, so that only a detour over 64 bits wraps as
+  // ATen.
   auto* wide = convert(builder.getInt64Ty(), llvm::Intrinsic::fptosi_sat);
   return builder.CreateTrunc(wide, like(integer, x));
 }

@@ -13,7 +13,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// log(1 + f) - f for f from split(), accurate beside f.
 Float log_tail(Float f) {
-  const Float p = polynomial(f, {0.333333313, -0.250008196, 0.200012431, -0.166234091, 0.142015368, -0.131595746, 0.127625421, -0.0763694271});
+  const Float p = polynomial(f, {0.333333313, -0.250008196, 0.200012431, -0.166234091, 0.142015368,
+                                 -0.131595746, 0.127625421, -0.0763694271});
   return f * f * fma(f, p, -0.5);
 }
 
@@ -23,8 +24,8 @@ Float scaled(Float p, Int count) {
   return p * from_bits(half << 23) * from_bits((count - half) << 23);
 }
 
-/// A logarithm's value where `x`, measured from its pole, is not positive and finite: -inf at the pole, NaN below
-/// it and for NaN, infinity for infinity.
+/// A logarithm's value where `x`, measured from its pole, is not positive and finite: -inf at the pole, NaN
+/// below it and for NaN, infinity for infinity.
 Float with_log_edges(Float result, Float x, double pole) {
   const Float outside = select(x == pole, -kInfinity, kNan);
   return select(x == kInfinity, kInfinity, select(x > pole, result, outside));
@@ -38,7 +39,8 @@ llvm::Value* log_of_base(llvm::IRBuilderBase& builder, llvm::Value* value, doubl
   // Both factors in two floats: f's own product is then as good as rounded once.
   const double factor_high = static_cast<float>(factor);
   const double octave_high = std::round(per_octave * 0x1p15) * 0x1p-15;
-  const Float tail = fma(exponent, per_octave - octave_high, fma(f, factor - factor_high, log_tail(f) * factor));
+  const Float tail =
+      fma(exponent, per_octave - octave_high, fma(f, factor - factor_high, log_tail(f) * factor));
   return with_log_edges(fma(exponent, octave_high, fma(f, factor_high, tail)), x, 0.0).value;
 }
 
@@ -97,8 +99,8 @@ llvm::Value* emit_log1p(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (!lanes.is_float()) return call_libm(builder, "log1p", value);
   const Float x = lanes.of(value);
-  // 1 + x, rounded, only says which power of two 2^-e scales it; the fraction (1 + x) 2^-e - 1 is then taken from x
-  // itself. 4 * 2^-e is normal even for the largest x.
+  // 1 + x, rounded, only says which power of two 2^-e scales it; the fraction (1 + x) 2^-e - 1 is then taken
+  // from x itself. 4 * 2^-e is normal even for the largest x.
   const Int shifted = bits(x + 1.0) - kSqrtHalfBits;
   const Float exponent = to_float(shifted >> 23);
   const Float scale4 = from_bits(lanes.integer(0x40800000) - (shifted & ~int64_t{kFractionBits}));

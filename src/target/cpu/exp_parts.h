@@ -6,8 +6,8 @@
 
 namespace graft::cpu {
 
-// Adding 1.5 * 2^23 to a small float rounds it to an integer, which then stands in the low bits of the sum, in two's
-// complement; shifted up by 23 it is an exponent.
+// Adding 1.5 * 2^23 to a small float rounds it to an integer, which then stands in the low bits of the sum,
+// in two's complement; shifted up by 23 it is an exponent.
 inline constexpr double kRound = 12582912.0;
 inline constexpr double kLog2e = 1.44269504088896340736;
 inline constexpr double kLn2 = 0.693147180559945309417;
@@ -28,21 +28,27 @@ inline Reduced reduce_exp(Float x, int bias) {
 
 /// exp(r), to 2^-28.3.
 inline Float exp_polynomial(Float r) {
-  return fma(r * r, polynomial(r, {0.49999994, 0.166665211, 0.0416682661, 0.00836867839, 0.00138207339}), r) + 1.0;
+  return fma(r * r, polynomial(r, {0.49999994, 0.166665211, 0.0416682661, 0.00836867839, 0.00138207339}), r) +
+         1.0;
 }
 
 /// 2^r for |r| <= 1/2, to 2^-28.3.
 inline Float exp2_polynomial(Float r) {
-  return fma(r, polynomial(r, {0.693147182, 0.240226477, 0.0555035956, 0.00961850025, 0.00133909821, 0.000153289642}), 1.0);
+  return fma(
+      r,
+      polynomial(r, {0.693147182, 0.240226477, 0.0555035956, 0.00961850025, 0.00133909821, 0.000153289642}),
+      1.0);
 }
 
 /// exp(r) - 1, to 2^-31.1.
 inline Float expm1_polynomial(Float r) {
-  return fma(r * r, polynomial(r, {0.5, 0.166666657, 0.0416664928, 0.00833354518, 0.00139323331, 0.000197625093}), r);
+  return fma(r * r,
+             polynomial(r, {0.5, 0.166666657, 0.0416664928, 0.00833354518, 0.00139323331, 0.000197625093}),
+             r);
 }
 
-/// exp(x) 2^exponent for float x in [-104, 90]: overflow and denormals come out right, because the power of two is
-/// applied in two halves.
+/// exp(x) 2^exponent for float x in [-104, 90]: overflow and denormals come out right, because the power of
+/// two is applied in two halves.
 Float exp_in_range(Float x, int exponent = 0);
 
 }  // namespace graft::cpu

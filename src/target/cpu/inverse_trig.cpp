@@ -9,11 +9,15 @@ namespace {
 
 constexpr double kHalfPi = static_cast<float>(std::numbers::pi / 2);
 constexpr double kHalfPiRest = std::numbers::pi / 2 - kHalfPi;
-constexpr double kFold = 0.5625;  // more than sin(pi/6): the folded angle is then below 1/2, and twice as exact
+constexpr double kFold =
+    0.5625;  // more than sin(pi/6): the folded angle is then below 1/2, and twice as exact
 
 /// asin(s) for 0 <= s <= kFold, where square is s^2.
 Float asin_polynomial(Float s, Float square) {
-  return fma(s * square, polynomial(square, {0.166666314, 0.0750209913, 0.0442318246, 0.0340139233, 0.00673138537, 0.0474979617}), s);
+  return fma(s * square,
+             polynomial(square,
+                        {0.166666314, 0.0750209913, 0.0442318246, 0.0340139233, 0.00673138537, 0.0474979617}),
+             s);
 }
 
 /// asin(|x|) = angle up to kFold, and pi/2 - 2 angle from there, with angle = asin(sqrt((1 - |x|) / 2)).
@@ -56,7 +60,8 @@ llvm::Value* emit_atan(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const Mask is_large = size > 1.0;
   const Float t = select(is_large, 1.0 / size, size);
   const Float square = t * t;
-  const Float p = polynomial(square, {-0.333331525, 0.199937671, -0.142110035, 0.106657825, -0.0755170584, 0.0432054624, -0.016363753, 0.00291958847});
+  const Float p = polynomial(square, {-0.333331525, 0.199937671, -0.142110035, 0.106657825, -0.0755170584,
+                                      0.0432054624, -0.016363753, 0.00291958847});
   const Float angle = fma(t * square, p, t);
   return copysign(select(is_large, kHalfPi + (kHalfPiRest - angle), angle), x).value;
 }

@@ -1,7 +1,10 @@
 // The host, the passes over a module, and the object made from it.
 #include "target/cpu/jit.h"
 
-#include <llvm/Analysis/TargetLibraryInfo.h>
+#include <llvm/ADT/ScopeExit.h>
+#include <llvm/CodeGen/MachineModuleInfo.h>
+#include <llvm/CodeGen/Passes.h>
+#include <llvm/CodeGen/TargetPassConfig.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
@@ -12,10 +15,10 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetLoweringObjectFile.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
 #include <llvm/TargetParser/Triple.h>
-#include <llvm/Transforms/IPO/AlwaysInliner.h>
 #include <llvm/Transforms/IPO/ModuleInliner.h>
 #include <llvm/Transforms/InstCombine/InstCombine.h>
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
@@ -32,14 +35,6 @@
 namespace graft::cpu {
 namespace {
 
-void start_llvm() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-  });
-}
-
 Host detect() {
   Host host;
   host.triple = llvm::sys::getProcessTriple();
@@ -53,8 +48,12 @@ Host detect() {
   return host;
 }
 
-std::unique_ptr<llvm::TargetMachine> machine_for(const Host& host) {
-  start_llvm();
+std::unique_ptr<llvm::TargetMachine> make_machine(const Host& host) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
   std::string error;
   const auto* target = llvm::TargetRegistry::lookupTarget(host.triple, error);
   if (!target) throw Error("[cpu] LLVM has no target " + host.triple + ": " + error);
@@ -65,6 +64,17 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Host& host) {
                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, /*JIT=*/true));
   if (!machine) throw Error("[cpu] LLVM cannot make code for " + host.triple);
   return machine;
+}
+
+/// The calling thread's machine for `host`. Kept, because its tables take half a millisecond to build.
+llvm::LLVMTargetMachine& machine_for(const Host& host) {
+  struct Kept {
+    Host host;
+    std::unique_ptr<llvm::TargetMachine> machine;
+  };
+  thread_local Kept kept;
+  if (!kept.machine || kept.host != host) kept = {host, make_machine(host)};
+  return static_cast<llvm::LLVMTargetMachine&>(*kept.machine);
 }
 
 /// Keeps what the backend complains about; without it LLVM prints to stderr and exits the process.
@@ -93,8 +103,9 @@ bool has_something_to_inline(const llvm::Module& module) {
   });
 }
 
-/// Cleans up what a generator of straightforward code leaves behind. No unrolling and no vectorisers: the loops
-/// come in the shape they are to have, and these passes are a third of LLVM's usual time.
+/// Cleans up what a generator of straightforward code leaves behind. No unrolling and no vectorisers: the
+/// loops come in the shape they are to have. (-O1 would take eight times as long over them, for the same
+/// code.)
 void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
@@ -112,7 +123,8 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   scalar.addPass(llvm::EarlyCSEPass());
   scalar.addPass(llvm::InstCombinePass());
   scalar.addPass(llvm::SimplifyCFGPass());
-  scalar.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*MemorySSA=*/true));
+  scalar.addPass(
+      llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*MemorySSA=*/true));
   scalar.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
 
   llvm::ModulePassManager passes;
@@ -121,12 +133,28 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.run(module, modules);
 }
 
-std::string emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+/// What TargetMachine::addPassesToEmitFile() does, less the scheduler before register allocation: its time
+/// and that of the allocator after it grow with the square of a block's length, to more than half of all, and
+/// out-of-order machines run code in the order it was written in as fast.
+std::string emit(llvm::Module& module, llvm::LLVMTargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallString<0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
-  if (machine.addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true))
+  auto* info = new llvm::MachineModuleInfoWrapperPass(&machine);
+  auto* config = machine.createPassConfig(passes);
+  passes.add(config);  // owns both
+  passes.add(info);
+  config->setDisableVerify(true);
+  config->disablePass(&llvm::MachineSchedulerID);
+  auto& context = info->getMMI().getContext();
+  if (config->addISelPasses())
+    throw Error("[cpu] LLVM cannot select instructions for " + machine.getTargetTriple().str());
+  config->addMachinePasses();
+  config->setInitialized();
+  machine.getObjFileLowering()->Initialize(context, machine);
+  if (machine.addAsmPrinter(passes, stream, nullptr, type, context))
     throw Error("[cpu] LLVM cannot write objects for " + machine.getTargetTriple().str());
+  passes.add(llvm::createFreeMachineFunctionPass());
   passes.run(module);
   return std::string(bytes.str());
 }
@@ -134,7 +162,7 @@ std::string emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeG
 /// Runs `body(machine)` on a module that was made ready and verified; complaints become an Error.
 template <class Body>
 auto with_machine(llvm::Module& module, const Host& host, Body body) {
-  auto machine = machine_for(host);
+  auto& machine = machine_for(host);
   set_target(module, host);
   for (auto& function : module)
     if (!function.isDeclaration()) set_target(function, host);
@@ -144,8 +172,8 @@ auto with_machine(llvm::Module& module, const Host& host, Body body) {
   auto& context = module.getContext();
   auto previous = context.getDiagnosticHandler();
   context.setDiagnosticHandler(std::make_unique<Complaints>(complaints));
-  auto result = body(*machine);
-  context.setDiagnosticHandler(std::move(previous));
+  const auto restore = llvm::make_scope_exit([&] { context.setDiagnosticHandler(std::move(previous)); });
+  auto result = body(machine);
   if (!complaints.empty()) throw Error("[cpu] LLVM cannot compile the module: " + complaints);
   return result;
 }
@@ -168,19 +196,21 @@ const Host& host() {
 void set_target(llvm::Module& module, const Host& host) {
   if (module.getTargetTriple() == host.triple && !module.getDataLayout().isDefault()) return;
   module.setTargetTriple(host.triple);
-  module.setDataLayout(machine_for(host)->createDataLayout());
+  module.setDataLayout(machine_for(host).createDataLayout());
 }
 
 void set_target(llvm::Function& function, const Host& host) {
   function.addFnAttr("target-cpu", host.cpu);
   function.addFnAttr("target-features", host.features);
-  // Without it x86 backends split 64-byte vectors in two, for fear of lower clocks that newer machines do not have.
-  if (host.vector_bytes >= 32) function.addFnAttr("prefer-vector-width", std::to_string(host.vector_bytes * 8));
+  // Without it x86 backends split 64-byte vectors in two, for fear of lower clocks that newer machines do not
+  // have.
+  if (host.vector_bytes >= 32)
+    function.addFnAttr("prefer-vector-width", std::to_string(host.vector_bytes * 8));
   function.addFnAttr(llvm::Attribute::NoUnwind);
 }
 
 std::string compile_object(llvm::Module& module, const Host& host) {
-  return with_machine(module, host, [&](llvm::TargetMachine& machine) {
+  return with_machine(module, host, [&](llvm::LLVMTargetMachine& machine) {
     optimise(module, machine);
     return emit(module, machine, llvm::CodeGenFileType::ObjectFile);
   });
@@ -194,7 +224,7 @@ std::string llvm_text(const llvm::Module& module) {
 }
 
 Listing listing(llvm::Module& module, const Host& host) {
-  return with_machine(module, host, [&](llvm::TargetMachine& machine) {
+  return with_machine(module, host, [&](llvm::LLVMTargetMachine& machine) {
     optimise(module, machine);
     std::string llvm = llvm_text(module);
     return Listing{std::move(llvm), emit(module, machine, llvm::CodeGenFileType::AssemblyFile)};

@@ -23,7 +23,8 @@ llvm::Type* widened(llvm::Type* scalar, llvm::Type* like) {
 }
 
 bool has_feature(const llvm::IRBuilderBase& builder, std::string_view feature) {
-  const auto features = builder.GetInsertBlock()->getParent()->getFnAttribute("target-features").getValueAsString();
+  const auto features =
+      builder.GetInsertBlock()->getParent()->getFnAttribute("target-features").getValueAsString();
   llvm::SmallVector<llvm::StringRef> parts;
   features.split(parts, ',');
   return llvm::is_contained(parts, "+" + std::string(feature));
@@ -48,10 +49,10 @@ llvm::Value* Lanes::value(const Number& x) {
 }
 Int Lanes::integer(int64_t x) { return {this, llvm::ConstantInt::getSigned(int_type, x)}; }
 
-#define GRAFT_FLOAT_OPERATOR(op, instruction)                      \
-  Float operator op(Number x, Number y) {                          \
-    auto& l = lanes(x, y);                                         \
-    return {&l, l.b.Create##instruction(l.value(x), l.value(y))};  \
+#define GRAFT_FLOAT_OPERATOR(op, instruction)                     \
+  Float operator op(Number x, Number y) {                         \
+    auto& l = lanes(x, y);                                        \
+    return {&l, l.b.Create##instruction(l.value(x), l.value(y))}; \
   }
 GRAFT_FLOAT_OPERATOR(+, FAdd)
 GRAFT_FLOAT_OPERATOR(-, FSub)
@@ -60,8 +61,10 @@ GRAFT_FLOAT_OPERATOR(/, FDiv)
 #undef GRAFT_FLOAT_OPERATOR
 Float operator-(Float x) { return {x.at, x.at->b.CreateFNeg(x.value)}; }
 
-#define GRAFT_COMPARISON(op, predicate) \
-  Mask operator op(Float x, Number y) { return {x.at, x.at->b.CreateFCmp##predicate(x.value, x.at->value(y))}; }
+#define GRAFT_COMPARISON(op, predicate)                                    \
+  Mask operator op(Float x, Number y) {                                    \
+    return {x.at, x.at->b.CreateFCmp##predicate(x.value, x.at->value(y))}; \
+  }
 GRAFT_COMPARISON(<, OLT)
 GRAFT_COMPARISON(>, OGT)
 GRAFT_COMPARISON(<=, OLE)
@@ -84,8 +87,8 @@ Float copysign(Number size, Float sign) {
   return {sign.at, sign.at->b.CreateCopySign(sign.at->value(size), sign.value)};
 }
 
-// One instruction each: fmin and fmax of aarch64 give NaN for NaN; minps and maxps of x86 give the second operand,
-// which is what the backend makes of these comparisons.
+// One instruction each: fmin and fmax of aarch64 give NaN for NaN; minps and maxps of x86 give the second
+// operand, which is what the backend makes of these comparisons.
 Float at_most(Float x, double limit) {
   auto& l = *x.at;
   if (l.arm) return {&l, l.b.CreateBinaryIntrinsic(llvm::Intrinsic::minimum, x.value, l.value(limit))};
@@ -98,7 +101,9 @@ Float at_least(Float x, double limit) {
 }
 
 Float polynomial(Float x, llvm::ArrayRef<double> c) {
-  auto pair = [&](size_t k) { return k + 1 < c.size() ? fma(x, c[k + 1], c[k]) : x.at->of(x.at->value(c[k])); };
+  auto pair = [&](size_t k) {
+    return k + 1 < c.size() ? fma(x, c[k + 1], c[k]) : x.at->of(x.at->value(c[k]));
+  };
   const Float square = x * x;
   size_t k = (c.size() - 1) / 2 * 2;
   Float result = pair(k);

@@ -1,8 +1,8 @@
 // Arithmetic on vectors of numbers, written as arithmetic: `fma(n, -kLn2, x)` appends LLVM instructions to a
 // builder. For the files of vector_math alone.
 //
-// Lanes is where instructions go and how wide the vectors are; Float, Int and Mask are values of that width, or
-// scalars where the width is one. A plain number beside them stands for the same number in all lanes.
+// Lanes is where instructions go and how wide the vectors are; Float, Int and Mask are values of that width,
+// or scalars where the width is one. A plain number beside them stands for the same number in all lanes.
 #pragma once
 #include <llvm/IR/IRBuilder.h>
 
@@ -39,8 +39,8 @@ struct Number {
 
 class Lanes {
  public:
-  /// `type` is float, double or a vector of one of them. The builder's fast-math flags are off while this lives:
-  /// the formulas rely on every rounding.
+  /// `type` is float, double or a vector of one of them. The builder's fast-math flags are off while this
+  /// lives: the formulas rely on every rounding.
   Lanes(llvm::IRBuilderBase& builder, llvm::Type* type);
 
   Float of(llvm::Value* x) { return {this, x}; }
@@ -88,9 +88,9 @@ Float at_most(Float x, double limit);
 Float at_least(Float x, double limit);
 /// To the nearest integer, ties to even.
 Float round(Float x);
-/// Coefficients lowest power first. Taken in pairs, as a polynomial in x^2: a shorter chain than Horner's, and fewer
-/// copies of constants on aarch64, whose fma overwrites its addend. Its error is about an ulp of the first
-/// coefficient, so what must be exact is added by the caller.
+/// Coefficients lowest power first. Taken in pairs, as a polynomial in x^2: a shorter chain than Horner's,
+/// and fewer copies of constants on aarch64, whose fma overwrites its addend. Its error is about an ulp of
+/// the first coefficient, so what must be exact is added by the caller.
 Float polynomial(Float x, llvm::ArrayRef<double> coefficients);
 
 Int bits(Float x);

@@ -76,7 +76,8 @@ std::shared_ptr<Library> Library::load(std::span<const std::string> objects) {
     check_machine(buffer->getMemBufferRef());
     auto interface = take(orc::getObjectFileInterface(session, buffer->getMemBufferRef()));
     for (const auto& [name, flags] : interface.SymbolFlags) wanted.add(name);
-    if (auto error = linked->layer->add(dylib.getDefaultResourceTracker(), std::move(buffer), std::move(interface)))
+    if (auto error =
+            linked->layer->add(dylib.getDefaultResourceTracker(), std::move(buffer), std::move(interface)))
       fail(std::move(error));
   }
   auto symbols = session.lookup({{&dylib, orc::JITDylibLookupFlags::MatchAllSymbols}}, std::move(wanted));

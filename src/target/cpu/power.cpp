@@ -18,7 +18,11 @@ Float widen(Lanes& wide, Float x) { return wide.of(wide.b.CreateFPExt(x.value, w
 Float log2_wide(Lanes& wide, Float x) {
   const auto [exponent, fraction] = split(x);
   const Float f = widen(wide, fraction);
-  const Float p = polynomial(f, {1.4426950408865695, -0.72134752032750049, 0.48089834880358262, -0.3606737931559913, 0.28853879568834001, -0.24044643234917695, 0.20610712313134497, -0.18043678375652947, 0.1602167064447825, -0.14249826094284204, 0.13027480018985685, -0.13463052762980074, 0.13251671346585331, -0.069742502852712662});
+  const Float p =
+      polynomial(f, {1.4426950408865695, -0.72134752032750049, 0.48089834880358262, -0.3606737931559913,
+                     0.28853879568834001, -0.24044643234917695, 0.20610712313134497, -0.18043678375652947,
+                     0.1602167064447825, -0.14249826094284204, 0.13027480018985685, -0.13463052762980074,
+                     0.13251671346585331, -0.069742502852712662});
   const Float edge = select(x == 0.0, -kInfinity, x);  // infinity and NaN are themselves
   const Mask ordinary = {&wide, ((x > 0.0) & (x < kInfinity)).value};
   return select(ordinary, fma(f, p, widen(wide, exponent)), widen(wide, edge));
@@ -28,7 +32,10 @@ Float log2_wide(Lanes& wide, Float x) {
 Float exp2_wide(Float z) {
   z = at_most(at_least(z, -200.0), 200.0);
   const Float t = z + kRoundDouble;
-  const Float p = polynomial(z - (t - kRoundDouble), {0.99999999996160216, 0.69314718072881909, 0.2402265119894435, 0.055504103525728925, 0.0096180271470373072, 0.0013333923006318786, 0.00015469325631413592, 1.5201879753655087e-5});
+  const Float p =
+      polynomial(z - (t - kRoundDouble), {0.99999999996160216, 0.69314718072881909, 0.2402265119894435,
+                                          0.055504103525728925, 0.0096180271470373072, 0.0013333923006318786,
+                                          0.00015469325631413592, 1.5201879753655087e-5});
   return p * from_bits((bits(t) + 1023) << 52);
 }
 

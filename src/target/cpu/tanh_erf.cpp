@@ -1,5 +1,5 @@
-// tanh, sigmoid, erf and the hyperbolic functions, for float: activations, so branch-free and with one division at
-// most. The polynomials are scripts/minimax.py's.
+// tanh, sigmoid, erf and the hyperbolic functions, for float: activations, so branch-free and with one
+// division at most. The polynomials are scripts/minimax.py's.
 #include "target/cpu/exp_parts.h"
 #include "target/cpu/vector_math.h"
 
@@ -11,7 +11,8 @@ llvm::Value* emit_tanh(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const Float x = lanes.of(value);
   const Float square = x * x;
   const Float small =
-      fma(x * square, polynomial(square, {-0.333333164, 0.133325458, -0.0538478717, 0.0210527703, -0.00624684803}), x);
+      fma(x * square,
+          polynomial(square, {-0.333333164, 0.133325458, -0.0538478717, 0.0210527703, -0.00624684803}), x);
   // 1 - 2 / (exp(2 |x|) + 1); from 9.02 on it rounds to 1.
   const Float size = at_most(abs(x), 9.02);
   const Reduced reduced = reduce_exp(size * 2.0, 0);
@@ -26,10 +27,10 @@ llvm::Value* emit_sigmoid(llvm::IRBuilderBase& builder, llvm::Value* value) {
     const Float e = lanes.of(call_libm(builder, "exp", (-lanes.of(value)).value));
     return (1.0 / (1.0 + e)).value;
   }
-  // e^x / (1 + e^x) = e^r / (2^-n + e^r), with at most 2^64 in the denominator: what 2^-n has more comes last, where
-  // it makes denormals. Both sides of the fraction are taken 23/16 times. Just below a power of two, where the last
-  // place is smallest beside the quotient, they would be just above one, where it is largest; so their mantissas
-  // are 1.4 to 1.95, and a third of an ulp is saved.
+  // e^x / (1 + e^x) = e^r / (2^-n + e^r), with at most 2^64 in the denominator: what 2^-n has more comes
+  // last, where it makes denormals. Both sides of the fraction are taken 23/16 times. Just below a power of
+  // two, where the last place is smallest beside the quotient, they would be just above one, where it is
+  // largest; so their mantissas are 1.4 to 1.95, and a third of an ulp is saved.
   constexpr double kShare = 23.0 / 16;
   const Float x = at_most(at_least(lanes.of(value), -104.0), 30.0);
   const Float t = fma(x, -kLog2e, kRound + 127);
@@ -51,7 +52,8 @@ llvm::Value* emit_erf(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const Float small = fma(x, small_factor, x);
   // 1 - 2^y; from 4 on it rounds to 1.
   const Float capped = at_most(size, 4.0);
-  const Float y = capped * polynomial(capped, {-1.62819135, -0.916772306, -0.152503505, 0.0335964002, -0.00491860369, 0.000380011625, -7.35596677e-6});
+  const Float y = capped * polynomial(capped, {-1.62819135, -0.916772306, -0.152503505, 0.0335964002,
+                                               -0.00491860369, 0.000380011625, -7.35596677e-6});
   const Float t = y + kRound;
   const Float p = exp2_polynomial(y - (t - kRound));
   const Float large = 1.0 - from_bits(bits(p) + (bits(t) << 23));

@@ -1,7 +1,7 @@
 // sin, cos and tan, for float. The polynomials are scripts/minimax.py's.
 //
-// x = n pi/2 + r with pi/2 in three floats: the first product leaves nothing behind, the second and third less than
-// r's own rounding, up to kFar. Beyond it, lanes take the C library's value.
+// x = n pi/2 + r with pi/2 in three floats: the first product leaves nothing behind, the second and third
+// less than r's own rounding, up to kFar. Beyond it, lanes take the C library's value.
 #include <llvm/IR/MDBuilder.h>
 
 #include <numbers>
@@ -99,7 +99,8 @@ llvm::Value* emit_tan(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const Float x = lanes.of(value);
   const auto [quadrant, r] = reduce(abs(x));
   const Float square = r * r;
-  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317, 8.28240154e-5, 0.00438098609});
+  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317,
+                                      8.28240154e-5, 0.00438098609});
   const Float rest = r * square * p;
   const Float tangent = r + rest;
   // -1 / tangent, corrected by what the division and the last addition lost.

@@ -29,30 +29,18 @@ llvm::Value* emit_libm2(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Valu
 }
 
 constexpr std::pair<std::string_view, Emitter> kUnary[] = {
-    {"acos", emit_acos},
-    {"acosh", emit_libm<"acosh">},
-    {"asin", emit_asin},
-    {"asinh", emit_libm<"asinh">},
-    {"atan", emit_atan},
-    {"atanh", emit_libm<"atanh">},
-    {"cos", emit_cos},
-    {"cosh", emit_cosh},
-    {"erf", emit_erf},
-    {"erfc", emit_erfc},
-    {"exp", emit_exp},
-    {"exp2", emit_exp2},
-    {"expm1", emit_expm1},
-    {"lgamma", emit_libm<"lgamma">},
-    {"log", emit_log},
-    {"log10", emit_log10},
-    {"log1p", emit_log1p},
-    {"log2", emit_log2},
-    {"rsqrt", emit_rsqrt},
-    {"sigmoid", emit_sigmoid},
-    {"sin", emit_sin},
-    {"sinh", emit_sinh},
-    {"sqrt", emit_sqrt},
-    {"tan", emit_tan},
+    {"acos", emit_acos},   {"acosh", emit_libm<"acosh">},
+    {"asin", emit_asin},   {"asinh", emit_libm<"asinh">},
+    {"atan", emit_atan},   {"atanh", emit_libm<"atanh">},
+    {"cos", emit_cos},     {"cosh", emit_cosh},
+    {"erf", emit_erf},     {"erfc", emit_erfc},
+    {"exp", emit_exp},     {"exp2", emit_exp2},
+    {"expm1", emit_expm1}, {"lgamma", emit_libm<"lgamma">},
+    {"log", emit_log},     {"log10", emit_log10},
+    {"log1p", emit_log1p}, {"log2", emit_log2},
+    {"rsqrt", emit_rsqrt}, {"sigmoid", emit_sigmoid},
+    {"sin", emit_sin},     {"sinh", emit_sinh},
+    {"sqrt", emit_sqrt},   {"tan", emit_tan},
     {"tanh", emit_tanh},
 };
 constexpr std::pair<std::string_view, BinaryEmitter> kBinary[] = {
@@ -69,8 +57,8 @@ llvm::Function* declare(llvm::Module& module, const std::string& symbol, llvm::F
   return function;
 }
 
-/// `x[i] = f(x[i], y[i])` for i < count, with f of the C library: a function of the module, made once. A call for
-/// every lane in place would be most of a kernel's code, and of the time to compile it.
+/// `x[i] = f(x[i], y[i])` for i < count, with f of the C library: a function of the module, made once. A call
+/// for every lane in place would be most of a kernel's code, and of the time to compile it.
 llvm::Function* loop_over(llvm::IRBuilderBase& builder, const std::string& symbol, llvm::Function* f) {
   auto& context = builder.getContext();
   auto& module = *builder.GetInsertBlock()->getModule();
@@ -106,12 +94,14 @@ llvm::Function* loop_over(llvm::IRBuilderBase& builder, const std::string& symbo
   return loop;
 }
 
-llvm::Value* call_lanes(llvm::IRBuilderBase& builder, std::string_view name, llvm::ArrayRef<llvm::Value*> arguments) {
+llvm::Value* call_lanes(llvm::IRBuilderBase& builder, std::string_view name,
+                        llvm::ArrayRef<llvm::Value*> arguments) {
   auto* type = arguments[0]->getType();
   auto* scalar = type->getScalarType();
   const std::string symbol = std::string(name) + (scalar->isFloatTy() ? "f" : "");
   const llvm::SmallVector<llvm::Type*, 2> types(arguments.size(), scalar);
-  auto* f = declare(*builder.GetInsertBlock()->getModule(), symbol, llvm::FunctionType::get(scalar, types, false));
+  auto* f =
+      declare(*builder.GetInsertBlock()->getModule(), symbol, llvm::FunctionType::get(scalar, types, false));
   f->setDoesNotAccessMemory();  // errno is nobody's here
   if (!type->isVectorTy()) return builder.CreateCall(f, arguments);
 
@@ -123,7 +113,8 @@ llvm::Value* call_lanes(llvm::IRBuilderBase& builder, std::string_view name, llv
     places.push_back(at_entry.CreateAlloca(type));
     builder.CreateStore(argument, places.back());
   }
-  builder.CreateCall(loop_over(builder, symbol, f), {places.front(), places.back(), builder.getInt64(lanes_of(type))});
+  builder.CreateCall(loop_over(builder, symbol, f),
+                     {places.front(), places.back(), builder.getInt64(lanes_of(type))});
   return builder.CreateLoad(type, places.front());
 }
 

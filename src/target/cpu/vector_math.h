@@ -1,15 +1,15 @@
 // Elementary functions as LLVM instructions, on a float or double or a fixed vector of them, of any width.
 //
-// For float they are graft's own: vector code without calls or tables, right to 2 ulp (the bound of each is in
-// tests/unit/test_vector_math.cpp) over all floats, with infinities, NaN, -0 and denormals as the C library has
-// them. For double, and for the few that say so, each lane calls the C library.
+// For float they are graft's own: vector code without calls or tables, right to 2 ulp (the bound of each is
+// in tests/unit/test_vector_math.cpp) over all floats, with infinities, NaN, -0 and denormals as the C
+// library has them. For double, and for the few that say so, each lane calls the C library.
 //
-// The builder's function should have been through set_target() (jit.h): where it has no fma instruction (x86 before
-// 2013), or says nothing, fmuladd takes its place and the bounds are a little wider.
+// The builder's function should have been through set_target() (jit.h): where it has no fma instruction (x86
+// before 2013), or says nothing, fmuladd takes its place and the bounds are a little wider.
 //
 // sin, cos and tan branch to the C library when a lane's argument is huge: after emit_sin() and its like the
-// builder may stand in another block than before, so take builder.GetInsertBlock() afresh for a phi. The builder
-// must stand at the end of a block without terminator, or before an instruction that is no phi.
+// builder may stand in another block than before, so take builder.GetInsertBlock() afresh for a phi. The
+// builder must stand at the end of a block without terminator, or before an instruction that is no phi.
 #pragma once
 #include <string_view>
 
@@ -56,14 +56,15 @@ llvm::Value* emit_atan(llvm::IRBuilderBase& builder, llvm::Value* x);
 
 llvm::Value* emit_pow(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y);
 
-/// bfloat16 and half as i16, which is how they lie in memory. Rounding is to nearest, ties to even; NaN stays NaN.
+/// bfloat16 and half as i16, which is how they lie in memory. Rounding is to nearest, ties to even; NaN stays
+/// NaN.
 llvm::Value* bf16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits);
 llvm::Value* f32_to_bf16(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* f16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits);
 llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x);
 
-/// Truncates to `integer`, a scalar type of 8 to 64 bits. What does not fit is some number, never poison: 8 and 16
-/// bits wrap as ATen's do (through int64), wider ones saturate, NaN is 0.
+/// Truncates to `integer`, a scalar type of 8 to 64 bits. What does not fit is some number, never poison: 8
+/// and 16 bits wrap as ATen's do (through int64), wider ones saturate, NaN is 0.
 llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer, bool is_signed);
 
 /// Calls a function of the C library for every lane: "lgamma" becomes lgammaf or lgamma.

@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-#include "target/ref/call.h"
+#include "runtime/aten_call.h"
 
 namespace graft::ref {
 namespace {
@@ -60,7 +60,7 @@ class Interpreter : public Executable {
  private:
   static constexpr size_t none = ~size_t{0};
   size_t inputs_ = 0, size_ = 0;
-  std::vector<Call> calls_;
+  std::vector<AtenCall> calls_;
   std::vector<std::vector<size_t>> dead_;  // by call: what nobody needs after it
   std::vector<size_t> results_;
 };
@@ -81,7 +81,7 @@ std::vector<at::Tensor> interpret(const ir::Graph& graph, const std::vector<at::
   for (const auto& node : graph.nodes()) {
     for (const auto& output : node->outputs()) places.emplace(output.get(), places.size());
     table.resize(places.size());
-    Call(*node, place_of, generators).run(table);
+    AtenCall(*node, place_of, generators).run(table);
     if (!see) continue;
     std::vector<at::Tensor> made;
     for (const auto& output : node->outputs()) made.push_back(table[places.at(output.get())]);

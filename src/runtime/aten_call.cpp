@@ -1,11 +1,11 @@
-#include "target/ref/call.h"
+#include "runtime/aten_call.h"
 
 #include <ATen/ScalarOps.h>
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
 
-namespace graft::ref {
+namespace graft {
 namespace {
 
 at::Tensor number_tensor(const ir::Node& node) {
@@ -21,7 +21,7 @@ at::Tensor number_tensor(const ir::Node& node) {
 
 }  // namespace
 
-Call::Call(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators) {
+AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators) {
   for (const auto& output : node.outputs()) results_.push_back(number_of(*output));
   if (node.op() == "graft::number") {
     arguments_.push_back({Argument::Kind::fixed, number_tensor(node), {}});
@@ -60,7 +60,7 @@ Call::Call(const ir::Node& node, const NumberOf& number_of, const std::vector<at
   }
 }
 
-void Call::run(std::span<at::Tensor> table) const {
+void AtenCall::run(std::span<at::Tensor> table) const {
   if (!op_) {
     table[results_[0]] = arguments_[0].fixed.toTensor();
     return;
@@ -99,4 +99,4 @@ void Call::run(std::span<at::Tensor> table) const {
   }
 }
 
-}  // namespace graft::ref
+}  // namespace graft

@@ -5,17 +5,18 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <span>
+#include <functional>
 #include <vector>
 
 #include "ir/graph.h"
 
-namespace graft::ref {
+namespace graft {
 
 /// A pre-resolved call. `number_of` gives each value's place in the table of tensors it will run over.
-class Call {
+class AtenCall {
  public:
   using NumberOf = std::function<size_t(const ir::Value&)>;
-  Call(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators);
+  AtenCall(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators);
 
   /// Reads its arguments from the table and writes its results there.
   void run(std::span<at::Tensor> table) const;
@@ -32,4 +33,4 @@ class Call {
   std::vector<size_t> results_;
 };
 
-}  // namespace graft::ref
+}  // namespace graft

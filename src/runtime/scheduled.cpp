@@ -1,0 +1,362 @@
+#include "runtime/scheduled.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "capture/ivalue.h"
+#include "codegen/views.h"
+#include "graft/error.h"
+#include "ir/arguments.h"
+#include "runtime/aten_call.h"
+#include "runtime/memory_plan.h"
+
+namespace graft {
+namespace {
+
+using codegen::root_of;
+using ir::Value;
+
+constexpr size_t none = ~size_t{0};
+
+/// Elements from the start of a value's root to its own.
+int64_t offset_in_root(const Value& value) {
+  int64_t offset = 0;
+  for (const auto* at = &value; at->producer() && codegen::view_source(*at->producer());
+       at = codegen::view_source(*at->producer()))
+    offset += codegen::view_offset(*at);
+  return offset;
+}
+
+int64_t bytes_of(const ir::TensorType& type) {
+  int64_t last = 0;
+  for (size_t i = 0; i < type.sizes.size(); ++i) last += (type.sizes[i] - 1) * type.strides[i];
+  return type.numel() == 0 ? 0 : (last + 1) * ir::size_of(type.dtype);
+}
+
+/// A slot of the table: one tensor that a run deals with.
+struct Slot {
+  enum class Kind : uint8_t { input, arena, own, made, view } kind;
+  ir::TensorType type;
+  int64_t place = 0;    // arena: bytes; view: elements into the root
+  size_t root = none;   // view: slot of the root
+};
+
+struct Pointer {
+  size_t slot;
+  int64_t bytes;
+};
+
+/// Products that can write where they are told.
+enum class Product : uint8_t { mm, bmm, addmm };
+
+struct Action {
+  // A kernel:
+  std::shared_ptr<const Launcher> launcher;
+  std::vector<Pointer> buffers;
+  // or a product into a planned buffer:
+  bool product = false;
+  Product which = Product::mm;
+  size_t bias = none, a = none, b = none, out = none;
+  double alpha = 1, beta = 1;
+  // or any other call:
+  std::unique_ptr<AtenCall> call;
+
+  std::vector<size_t> make;  // slots to be made before: memory of results, views of what is not in the arena
+  std::vector<size_t> dead;  // slots that nobody needs after it
+  std::string what;          // for errors
+};
+
+struct Frame {
+  at::Tensor arena;
+  std::vector<at::Tensor> table;
+  std::vector<void*> pointers;
+};
+
+class Scheduled : public Executable {
+ public:
+  Scheduled(const ir::Graph& graph, const codegen::Schedule& schedule, CompiledKernels kernels,
+            const std::vector<at::Generator>& generators)
+      : kernels_(std::move(kernels)) {
+    for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
+    inputs_ = slots_.size();
+    for (const auto* result : graph.results())
+      if (result) leaves_.insert({&root_of(*result), true});
+    choose_memory(schedule);
+    size_t kernel = 0;
+    for (const auto& step : schedule.steps) {
+      actions_.push_back(step.external ? call_of(*step.external, generators) : kernel_of(step, kernels_.launchers[kernel++]));
+      if (step.external) ++extern_calls_;
+    }
+    for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
+    plan(schedule);
+    text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) + " different), " +
+            std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) + " bytes of temporaries";
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+    TORCH_CHECK(inputs.size() == inputs_, "the program takes ", inputs_, " inputs, got ", inputs.size());
+    const at::AutoDispatchBelowADInplaceOrView plain;
+    auto frame = take();
+    for (size_t i = 0; i < inputs.size(); ++i) frame->table[i] = inputs[i];
+    std::vector<at::Tensor> results;
+    try {
+      for (const auto& action : actions_) perform(action, *frame);
+      for (const size_t slot : last_views_) make(slot, *frame);
+      results.reserve(results_.size());
+      for (const size_t slot : results_) results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
+    } catch (...) {
+      give_back(std::move(frame));
+      throw;
+    }
+    give_back(std::move(frame));
+    return results;
+  }
+
+  int64_t kernels() const override { return kernels_.unique; }
+  int64_t extern_calls() const override { return extern_calls_; }
+  int64_t cache_hits() const override { return kernels_.cache_hits; }
+  std::string describe() const override { return text_; }
+
+ private:
+  // --- building
+
+  size_t add_slot(const Value& value, Slot::Kind kind) {
+    slots_.push_back({kind, value.type()});
+    numbers_[&value] = slots_.size() - 1;
+    return slots_.size() - 1;
+  }
+
+  /// The slot of any value; views get theirs when first asked for.
+  size_t slot_of(const Value& value) {
+    if (const auto found = numbers_.find(&value); found != numbers_.end()) return found->second;
+    const auto& root = root_of(value);
+    if (&root == &value) throw std::logic_error("value %" + std::to_string(value.id()) + " is used and never made");
+    const size_t base = slot_of(root);
+    const size_t slot = add_slot(value, Slot::Kind::view);
+    slots_[slot].root = base;
+    slots_[slot].place = offset_in_root(value);
+    return slot;
+  }
+
+  static bool is_product(const ir::Node& node, Product& which) {
+    if (node.op() == "aten::mm") which = Product::mm;
+    else if (node.op() == "aten::bmm") which = Product::bmm;
+    else if (node.op() == "aten::addmm") which = Product::addmm;
+    else return false;
+    return node.output().type().is_contiguous();
+  }
+
+  void choose_memory(const codegen::Schedule& schedule) {
+    for (const auto& step : schedule.steps) {
+      if (step.external) {
+        Product which{};
+        const bool planned = is_product(*step.external, which);
+        for (const auto& output : step.external->outputs())
+          add_slot(*output, !planned ? Slot::Kind::made : leaves_.contains(output.get()) ? Slot::Kind::own : Slot::Kind::arena);
+        continue;
+      }
+      for (size_t i = 0; i < step.buffers.size(); ++i)
+        if (step.kernel.buffers[i].written)
+          add_slot(*step.buffers[i], leaves_.contains(step.buffers[i]) ? Slot::Kind::own : Slot::Kind::arena);
+    }
+  }
+
+  Action kernel_of(const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
+    Action action;
+    action.launcher = std::move(launcher);
+    for (const auto* value : step.buffers) {
+      const auto& root = root_of(*value);
+      action.buffers.push_back({slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype)});
+    }
+    for (const auto* node : step.nodes) {
+      action.what = ir::to_string(*node);
+      if (node->op() == "aten::embedding" || node->op() == "aten::gather") break;
+    }
+    return action;
+  }
+
+  Action call_of(const ir::Node& node, const std::vector<at::Generator>& generators) {
+    Action action;
+    action.what = ir::to_string(node);
+    for (const auto* value : node.inputs()) slot_of(*value);
+    if (is_product(node, action.which)) {
+      action.product = true;
+      const bool add = action.which == Product::addmm;
+      action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
+      action.b = slot_of(*ir::value_of(node, add ? "mat2" : "mat2"));
+      if (add) action.bias = slot_of(*ir::value_of(node, "self"));
+      action.alpha = ir::number_of(node, "alpha").value_or(1);
+      action.beta = ir::number_of(node, "beta").value_or(1);
+      action.out = slot_of(node.output());
+      return action;
+    }
+    action.call = std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
+    return action;
+  }
+
+  /// Lives of all slots, the arena's plan, and what each action has to make and may drop.
+  void plan(const codegen::Schedule& schedule) {
+    std::vector<size_t> first(slots_.size(), none), last(slots_.size(), 0);
+    const auto use = [&](size_t slot, size_t step) {
+      for (size_t s = slot; s != none; s = slots_[s].root) {
+        first[s] = std::min(first[s], step);
+        last[s] = std::max(last[s], step);
+      }
+    };
+    size_t number = 0;
+    for (const auto& step : schedule.steps) {
+      auto& action = actions_[number];
+      if (step.external) {
+        for (const auto* value : step.external->inputs()) {
+          const size_t slot = slot_of(*value);
+          if (slots_[slot].kind == Slot::Kind::view && first[slot] == none) action.make.push_back(slot);
+          use(slot, number);
+        }
+        for (const auto& output : step.external->outputs()) use(slot_of(*output), number);
+        if (action.product && slots_[action.out].kind == Slot::Kind::own) action.make.push_back(action.out);
+      } else {
+        for (size_t i = 0; i < action.buffers.size(); ++i) {
+          const size_t slot = action.buffers[i].slot;
+          if (step.kernel.buffers[i].written && slots_[slot].kind == Slot::Kind::own) action.make.push_back(slot);
+          use(slot, number);
+        }
+      }
+      ++number;
+    }
+    for (const size_t result : results_) {
+      if (result == none) continue;
+      if (slots_[result].kind == Slot::Kind::view && first[result] == none) last_views_.push_back(result);
+      use(result, actions_.size());
+    }
+    std::vector<runtime::BufferLife> lives;
+    std::vector<size_t> planned;
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      if (slots_[s].kind == Slot::Kind::arena && first[s] != none) {
+        planned.push_back(s);
+        lives.push_back({bytes_of(slots_[s].type), first[s], last[s]});
+      }
+      // Arena tensors and views of them are made once per frame; the rest goes when nobody needs it.
+      const bool stays = slots_[s].kind == Slot::Kind::arena ||
+                         (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena);
+      if (!stays && first[s] != none && last[s] < actions_.size()) actions_[last[s]].dead.push_back(s);
+    }
+    const auto placed = runtime::plan_memory(lives);
+    for (size_t i = 0; i < planned.size(); ++i) slots_[planned[i]].place = placed.offsets[i];
+    arena_bytes_ = placed.total;
+    for (auto& action : actions_)
+      std::erase_if(action.make, [&](size_t s) {
+        return slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena;
+      });
+    for (const auto& action : actions_) most_buffers_ = std::max(most_buffers_, action.buffers.size());
+  }
+
+  // --- running
+
+  at::Tensor view_of(const at::Tensor& root, const Slot& slot) const {
+    return root.as_strided(slot.type.sizes, slot.type.strides, root.storage_offset() + slot.place);
+  }
+
+  std::unique_ptr<Frame> new_frame() const {
+    auto frame = std::make_unique<Frame>();
+    frame->arena = at::empty({arena_bytes_ + runtime::kBufferAlignment}, at::kByte);
+    frame->table.resize(slots_.size());
+    frame->pointers.resize(most_buffers_);
+    const auto start = reinterpret_cast<uintptr_t>(frame->arena.data_ptr());
+    const auto skew = static_cast<int64_t>(-start & (runtime::kBufferAlignment - 1));
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      const auto& slot = slots_[s];
+      if (slot.kind == Slot::Kind::arena) {
+        // The storage is shared with the arena, so that the tensor may outlive a frame without danger.
+        const auto size = ir::size_of(slot.type.dtype);
+        auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(frame->arena.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                               at::scalarTypeToTypeMeta(to_torch(slot.type.dtype)));
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(slot.type.sizes, slot.type.strides, (slot.place + skew) / size);
+        frame->table[s] = std::move(tensor);
+      }
+    }
+    for (size_t s = 0; s < slots_.size(); ++s)
+      if (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena)
+        frame->table[s] = view_of(frame->table[slots_[s].root], slots_[s]);
+    return frame;
+  }
+
+  std::unique_ptr<Frame> take() {
+    {
+      const std::lock_guard<std::mutex> lock(pool_guard_);
+      if (!pool_.empty()) {
+        auto frame = std::move(pool_.back());
+        pool_.pop_back();
+        return frame;
+      }
+    }
+    return new_frame();
+  }
+
+  void give_back(std::unique_ptr<Frame> frame) {
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      const auto& slot = slots_[s];
+      const bool stays = slot.kind == Slot::Kind::arena ||
+                         (slot.kind == Slot::Kind::view && slots_[slot.root].kind == Slot::Kind::arena);
+      if (!stays) frame->table[s].reset();
+    }
+    const std::lock_guard<std::mutex> lock(pool_guard_);
+    pool_.push_back(std::move(frame));
+  }
+
+  void make(size_t number, Frame& frame) const {
+    const auto& slot = slots_[number];
+    frame.table[number] = slot.kind == Slot::Kind::view
+                              ? view_of(frame.table[slot.root], slot)
+                              : at::empty_strided(slot.type.sizes, slot.type.strides, at::dtype(to_torch(slot.type.dtype)));
+  }
+
+  void perform(const Action& action, Frame& frame) const {
+    for (const size_t slot : action.make) make(slot, frame);
+    if (action.launcher) {
+      for (size_t i = 0; i < action.buffers.size(); ++i)
+        frame.pointers[i] = static_cast<char*>(frame.table[action.buffers[i].slot].data_ptr()) + action.buffers[i].bytes;
+      if (!action.launcher->launch(frame.pointers.data()))
+        throw Error("[kernel] an index in the data is out of range, in " + action.what);
+    } else if (action.product) {
+      multiply(action, frame);
+    } else {
+      action.call->run(frame.table);
+    }
+    for (const size_t slot : action.dead) frame.table[slot].reset();
+  }
+
+  static void multiply(const Action& action, Frame& frame) {
+    auto& out = frame.table[action.out];
+    const auto& a = frame.table[action.a];
+    const auto& b = frame.table[action.b];
+    switch (action.which) {
+      case Product::mm: at::mm_out(out, a, b); break;
+      case Product::bmm: at::bmm_out(out, a, b); break;
+      case Product::addmm: at::addmm_out(out, frame.table[action.bias], a, b, action.beta, action.alpha); break;
+    }
+  }
+
+  CompiledKernels kernels_;
+  std::vector<Slot> slots_;
+  std::unordered_map<const Value*, size_t> numbers_;  // while building
+  std::unordered_map<const Value*, bool> leaves_;     // roots of results
+  std::vector<Action> actions_;
+  std::vector<size_t> results_, last_views_;
+  size_t inputs_ = 0, most_buffers_ = 0;
+  int64_t arena_bytes_ = 0, extern_calls_ = 0;
+  std::string text_;
+  std::mutex pool_guard_;
+  std::vector<std::unique_ptr<Frame>> pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
+                                           CompiledKernels kernels, const std::vector<at::Generator>& generators) {
+  return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators);
+}
+
+}  // namespace graft

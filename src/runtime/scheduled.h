@@ -1,0 +1,28 @@
+// Runs a schedule: kernels over planned memory, calls into ATen between them.
+//
+// Temporaries of one run lie in one arena, at places that were planned once; the arena and the tensors over it
+// form a frame, and each concurrent run takes one from a pool. What leaves the executable (results, and saved
+// values for a backward pass) has memory of its own.
+#pragma once
+#include <ATen/core/Generator.h>
+
+#include <memory>
+#include <vector>
+
+#include "codegen/fusion.h"
+#include "runtime/executable.h"
+#include "runtime/launcher.h"
+
+namespace graft {
+
+struct CompiledKernels {
+  std::vector<std::shared_ptr<const Launcher>> launchers;  ///< one for each kernel of the schedule, in its order
+  int64_t unique = 0;
+  int64_t cache_hits = 0;
+};
+
+/// The graph may go afterwards.
+std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
+                                           CompiledKernels kernels, const std::vector<at::Generator>& generators);
+
+}  // namespace graft

@@ -1,0 +1,271 @@
+#include "target/cpu/arithmetic.h"
+
+#include <limits>
+#include <stdexcept>
+
+#include "target/cpu/vector_math.h"
+
+namespace graft::cpu {
+namespace {
+
+using codegen::Op;
+using ir::DType;
+using llvm::IRBuilderBase;
+using llvm::Value;
+
+bool is_signed(DType dtype) { return dtype != DType::u8 && dtype != DType::boolean; }
+
+llvm::Type* shaped(llvm::Type* scalar, const Value* like) {
+  if (const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like->getType()))
+    return llvm::FixedVectorType::get(scalar, vector->getNumElements());
+  return scalar;
+}
+
+Value* cast(IRBuilderBase& b, DType from, DType to, Value* x) {
+  if (from == to) return x;
+  auto* scalar = register_type(b.getContext(), to);
+  auto* type = shaped(scalar, x);
+  const bool from_float = ir::is_floating(from), to_float = ir::is_floating(to);
+  if (to == DType::boolean)
+    return from_float ? b.CreateFCmpUNE(x, llvm::Constant::getNullValue(x->getType()))
+                      : b.CreateICmpNE(x, llvm::Constant::getNullValue(x->getType()));
+  if (from_float && to_float) return from == DType::f32 ? b.CreateFPExt(x, type) : b.CreateFPTrunc(x, type);
+  if (from_float) return float_to_int(b, x, scalar, is_signed(to));
+  if (to_float) return is_signed(from) ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
+  return b.CreateIntCast(x, type, is_signed(from));
+}
+
+Value* sign(IRBuilderBase& b, DType dtype, Value* x) {
+  auto* type = x->getType();
+  auto* zero = llvm::Constant::getNullValue(type);
+  if (ir::is_floating(dtype)) {
+    // sign(NaN) is 0 in ATen's arithmetic of comparisons
+    auto* positive = b.CreateUIToFP(b.CreateFCmpOGT(x, zero), type);
+    return b.CreateFSub(positive, b.CreateUIToFP(b.CreateFCmpOLT(x, zero), type));
+  }
+  auto* positive = b.CreateZExt(is_signed(dtype) ? b.CreateICmpSGT(x, zero) : b.CreateICmpUGT(x, zero), type);
+  if (!is_signed(dtype)) return positive;
+  return b.CreateSub(positive, b.CreateZExt(b.CreateICmpSLT(x, zero), type));
+}
+
+Value* compare(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
+  using Predicate = llvm::CmpInst::Predicate;
+  if (ir::is_floating(dtype)) {
+    switch (op) {
+      case Op::eq: return b.CreateFCmp(Predicate::FCMP_OEQ, x, y);
+      case Op::ne: return b.CreateFCmp(Predicate::FCMP_UNE, x, y);
+      case Op::lt: return b.CreateFCmp(Predicate::FCMP_OLT, x, y);
+      case Op::le: return b.CreateFCmp(Predicate::FCMP_OLE, x, y);
+      case Op::gt: return b.CreateFCmp(Predicate::FCMP_OGT, x, y);
+      default: return b.CreateFCmp(Predicate::FCMP_OGE, x, y);
+    }
+  }
+  const bool s = is_signed(dtype);
+  switch (op) {
+    case Op::eq: return b.CreateICmpEQ(x, y);
+    case Op::ne: return b.CreateICmpNE(x, y);
+    case Op::lt: return s ? b.CreateICmpSLT(x, y) : b.CreateICmpULT(x, y);
+    case Op::le: return s ? b.CreateICmpSLE(x, y) : b.CreateICmpULE(x, y);
+    case Op::gt: return s ? b.CreateICmpSGT(x, y) : b.CreateICmpUGT(x, y);
+    default: return s ? b.CreateICmpSGE(x, y) : b.CreateICmpUGE(x, y);
+  }
+}
+
+Value* extreme(IRBuilderBase& b, bool largest, DType dtype, Value* x, Value* y) {
+  // NaN wins, as in ATen.
+  if (ir::is_floating(dtype)) {
+    auto* less = largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
+    auto* x_nan = b.CreateFCmpUNO(x, x);
+    return b.CreateSelect(b.CreateOr(less, x_nan), x, y);
+  }
+  if (dtype == DType::boolean) return largest ? b.CreateOr(x, y) : b.CreateAnd(x, y);
+  const auto id = is_signed(dtype) ? (largest ? llvm::Intrinsic::smax : llvm::Intrinsic::smin)
+                                   : (largest ? llvm::Intrinsic::umax : llvm::Intrinsic::umin);
+  return b.CreateBinaryIntrinsic(id, x, y);
+}
+
+Value* constant_like(Value* x, double number) { return llvm::ConstantFP::get(x->getType(), number); }
+
+Value* float_unary(IRBuilderBase& b, Op op, Value* x) {
+  switch (op) {
+    case Op::neg: return b.CreateFNeg(x);
+    case Op::abs: return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+    case Op::floor: return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+    case Op::ceil: return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
+    case Op::trunc: return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
+    case Op::round: return b.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x);
+    case Op::reciprocal: return b.CreateFDiv(constant_like(x, 1), x);
+    case Op::is_nan: return b.CreateFCmpUNO(x, x);
+    case Op::is_inf:
+      return b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x),
+                             constant_like(x, std::numeric_limits<double>::infinity()));
+    default: break;
+  }
+  if (const auto emitter = find_unary(codegen::name_of(op))) return emitter(b, x);
+  throw std::logic_error("no code for " + std::string(codegen::name_of(op)));
+}
+
+Value* unary(IRBuilderBase& b, Op op, DType dtype, Value* x) {
+  if (op == Op::sign) return sign(b, dtype, x);
+  if (op == Op::logical_not || op == Op::bitwise_not) return b.CreateNot(x);
+  if (ir::is_floating(dtype)) return float_unary(b, op, x);
+  if (op == Op::neg) return b.CreateNeg(x);
+  if (op == Op::abs) return is_signed(dtype) ? b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse()) : x;
+  throw std::logic_error("no code for " + std::string(codegen::name_of(op)) + " of whole numbers");
+}
+
+Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
+  const bool real = ir::is_floating(dtype);
+  switch (op) {
+    case Op::add: return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+    case Op::sub: return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+    case Op::mul: return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+    case Op::div: return b.CreateFDiv(x, y);
+    case Op::maximum: return extreme(b, true, dtype, x, y);
+    case Op::minimum: return extreme(b, false, dtype, x, y);
+    case Op::fmod: return find_binary("fmod")(b, x, y);
+    case Op::remainder: {
+      // The sign of the divisor, as Python has it.
+      auto* r = find_binary("fmod")(b, x, y);
+      auto* zero = llvm::Constant::getNullValue(r->getType());
+      auto* other_side = b.CreateXor(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
+      return b.CreateSelect(b.CreateAnd(b.CreateFCmpUNE(r, zero), other_side), b.CreateFAdd(r, y), r);
+    }
+    case Op::pow: return emit_pow(b, x, y);
+    case Op::logical_and:
+    case Op::bitwise_and: return b.CreateAnd(x, y);
+    case Op::logical_or:
+    case Op::bitwise_or: return b.CreateOr(x, y);
+    case Op::logical_xor:
+    case Op::bitwise_xor: return b.CreateXor(x, y);
+    default: return compare(b, op, dtype, x, y);
+  }
+}
+
+}  // namespace
+
+llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype) {
+  switch (dtype) {
+    case DType::f64: return llvm::Type::getDoubleTy(context);
+    case DType::f32: return llvm::Type::getFloatTy(context);
+    case DType::boolean: return llvm::Type::getInt8Ty(context);
+    default: return llvm::Type::getIntNTy(context, static_cast<unsigned>(8 * ir::size_of(dtype)));
+  }
+}
+
+llvm::Type* register_type(llvm::LLVMContext& context, DType dtype) {
+  if (dtype == DType::f16 || dtype == DType::bf16) return llvm::Type::getFloatTy(context);
+  if (dtype == DType::boolean) return llvm::Type::getInt1Ty(context);
+  return memory_type(context, dtype);
+}
+
+Value* to_register(IRBuilderBase& b, DType memory, Value* raw) {
+  if (memory == DType::bf16) return bf16_to_f32(b, raw);
+  if (memory == DType::f16) return f16_to_f32(b, raw);
+  if (memory == DType::boolean) return b.CreateICmpNE(raw, llvm::Constant::getNullValue(raw->getType()));
+  return raw;
+}
+
+Value* to_memory(IRBuilderBase& b, DType held, DType memory, Value* x) {
+  if (memory == DType::bf16) return f32_to_bf16(b, cast(b, held, DType::f32, x));
+  if (memory == DType::f16) return f32_to_f16(b, cast(b, held, DType::f32, x));
+  x = cast(b, held, memory, x);
+  if (memory == DType::boolean) return b.CreateZExt(x, shaped(b.getInt8Ty(), x));
+  return x;
+}
+
+Value* compute(IRBuilderBase& b, Op op, DType dtype, const std::vector<DType>& from, const std::vector<Value*>& args) {
+  switch (op) {
+    case Op::cast: return cast(b, from[0], dtype, args[0]);
+    case Op::round_half: return f16_to_f32(b, f32_to_f16(b, args[0]));
+    case Op::round_bf16: return bf16_to_f32(b, f32_to_bf16(b, args[0]));
+    case Op::select: return b.CreateSelect(args[0], args[1], args[2]);
+    case Op::fma: return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {args[0]->getType()}, {args[0], args[1], args[2]});
+    default: break;
+  }
+  return args.size() == 1 ? unary(b, op, from[0], args[0]) : binary(b, op, from[0], args[0], args[1]);
+}
+
+Value* reduction_identity(IRBuilderBase& b, Op op, DType dtype) {
+  auto* type = register_type(b.getContext(), dtype);
+  const bool real = ir::is_floating(dtype);
+  const auto bits = type->getScalarSizeInBits();
+  const auto lowest = [&](bool low) -> Value* {
+    if (real) return llvm::ConstantFP::getInfinity(type, low);
+    if (dtype == DType::boolean) return b.getInt1(!low);
+    return llvm::ConstantInt::get(type, is_signed(dtype) ? (low ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getSignedMaxValue(bits))
+                                                         : (low ? llvm::APInt::getMinValue(bits) : llvm::APInt::getMaxValue(bits)));
+  };
+  switch (op) {
+    case Op::reduce_prod: return real ? static_cast<Value*>(llvm::ConstantFP::get(type, 1.0)) : llvm::ConstantInt::get(type, 1);
+    case Op::reduce_max:
+    case Op::reduce_argmax: return lowest(true);
+    case Op::reduce_min:
+    case Op::reduce_argmin: return lowest(false);
+    case Op::reduce_all: return b.getTrue();
+    default: return llvm::Constant::getNullValue(type);
+  }
+}
+
+Value* combine(IRBuilderBase& b, Op op, DType dtype, Value* a, Value* x) {
+  const bool real = ir::is_floating(dtype);
+  switch (op) {
+    case Op::reduce_sum: return real ? b.CreateFAdd(a, x) : b.CreateAdd(a, x);
+    case Op::reduce_prod: return real ? b.CreateFMul(a, x) : b.CreateMul(a, x);
+    case Op::reduce_max: return extreme(b, true, dtype, x, a);
+    case Op::reduce_min: return extreme(b, false, dtype, x, a);
+    case Op::reduce_any: return b.CreateOr(a, x);
+    default: return b.CreateAnd(a, x);
+  }
+}
+
+Value* reduce_lanes(IRBuilderBase& b, Op op, DType dtype, Value* x) {
+  // Halves onto each other: the error of a sum grows with the logarithm of the lanes.
+  for (unsigned lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements(); lanes > 1; lanes /= 2) {
+    std::vector<int> low, high;
+    for (unsigned i = 0; i < lanes / 2; ++i) low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + lanes / 2));
+    x = combine(b, op, dtype, b.CreateShuffleVector(x, low), b.CreateShuffleVector(x, high));
+  }
+  return b.CreateExtractElement(x, static_cast<uint64_t>(0));
+}
+
+Placed better(IRBuilderBase& b, Op op, Value* a, Value* a_place, Value* x, Value* x_place) {
+  auto* zero = llvm::Constant::getNullValue(a_place->getType());
+  Value* wins = b.CreateICmpSLT(a_place, zero);
+  const bool largest = op == Op::reduce_argmax;
+  if (a->getType()->isFPOrFPVectorTy()) {
+    wins = b.CreateOr(wins, largest ? b.CreateFCmpOGT(x, a) : b.CreateFCmpOLT(x, a));
+    wins = b.CreateOr(wins, b.CreateAnd(b.CreateFCmpUNO(x, x), b.CreateFCmpORD(a, a)));
+  } else {
+    const bool flags = a->getType()->getScalarSizeInBits() == 1;
+    wins = b.CreateOr(wins, largest ? (flags ? b.CreateICmpUGT(x, a) : b.CreateICmpSGT(x, a))
+                                    : (flags ? b.CreateICmpULT(x, a) : b.CreateICmpSLT(x, a)));
+  }
+  return {b.CreateSelect(wins, x, a), b.CreateSelect(wins, x_place, a_place)};
+}
+
+Placed better_of(IRBuilderBase& b, Op op, Value* a, Value* a_place, Value* x, Value* x_place) {
+  // The other order first: whoever loses both ways is equal, and then the place decides.
+  const auto forward = better(b, op, a, a_place, x, x_place);
+  const auto backward = better(b, op, x, x_place, a, a_place);
+  auto* zero = llvm::Constant::getNullValue(a_place->getType());
+  auto* x_none = b.CreateICmpSLT(x_place, zero);
+  auto* a_none = b.CreateICmpSLT(a_place, zero);
+  auto* same = b.CreateICmpNE(forward.second, backward.second);  // each keeps its own
+  auto* first = b.CreateICmpSLT(x_place, a_place);
+  Value* take_x = b.CreateSelect(same, first, b.CreateICmpEQ(forward.second, x_place));
+  take_x = b.CreateAnd(b.CreateOr(take_x, a_none), b.CreateNot(x_none));
+  return {b.CreateSelect(take_x, x, a), b.CreateSelect(take_x, x_place, a_place)};
+}
+
+Placed best_lane(IRBuilderBase& b, Op op, Value* x, Value* places) {
+  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements();
+  Value* best = b.CreateExtractElement(x, static_cast<uint64_t>(0));
+  Value* place = b.CreateExtractElement(places, static_cast<uint64_t>(0));
+  for (unsigned i = 1; i < lanes; ++i)
+    std::tie(best, place) = better_of(b, op, best, place, b.CreateExtractElement(x, static_cast<uint64_t>(i)),
+                                      b.CreateExtractElement(places, static_cast<uint64_t>(i)));
+  return {best, place};
+}
+
+}  // namespace graft::cpu

@@ -1,0 +1,19 @@
+// A kernel as an LLVM function.
+#pragma once
+#include <string>
+
+#include "codegen/kernel.h"
+#include "target/cpu/plan.h"
+
+namespace graft::cpu {
+
+/// void name(void* const* buffers, int64_t begin, int64_t end, int32_t* error): runs the tasks from begin to end.
+/// Buffers are in the kernel's order and may overlap only if they are the same. `error` is set to 1 where an index
+/// that is data lies outside its table; such elements are read from its start.
+using KernelFunction = void (*)(void* const*, int64_t, int64_t, int32_t*);
+
+/// Adds the function to the module, whose target has been set.
+void emit(llvm::Module& module, const codegen::Kernel& kernel, const Plan& plan, const std::string& name,
+          const Host& host);
+
+}  // namespace graft::cpu

@@ -1,0 +1,139 @@
+#include "target/cpu/kernels.h"
+
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Module.h>
+
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "runtime/disk_cache.h"
+#include "support/env.h"
+#include "support/hash.h"
+#include "support/log.h"
+
+namespace graft::cpu {
+namespace {
+
+// Counts up when the code generator changes what it makes of the same kernel.
+constexpr const char* generator_version = "graft-cpu-1";
+
+std::string key_of(const std::string& text) {
+  return hex(hash128({generator_version, llvm_version(), host().triple, host().cpu, host().features, text}));
+}
+
+std::string compile_one(const codegen::Kernel& kernel, const std::string& symbol) {
+  llvm::LLVMContext context;
+  llvm::Module module("graft", context);
+  set_target(module, host());
+  emit(module, kernel, plan(kernel, host()), symbol, host());
+  return compile_object(module, host());
+}
+
+runtime::DiskCache& cache() {
+  static runtime::DiskCache instance(runtime::default_cache_folder(),
+                                     env_number("GRAFT_CACHE_SIZE").value_or(runtime::kDefaultCacheBytes));
+  return instance;
+}
+
+/// Runs body(0) ... body(count - 1) on several threads; the first exception comes out.
+void in_parallel(size_t count, const std::function<void(size_t)>& body) {
+  const auto most = env_number("GRAFT_COMPILE_THREADS").value_or(std::thread::hardware_concurrency());
+  const size_t threads = std::min<size_t>(count, static_cast<size_t>(std::max<int64_t>(most, 1)));
+  std::atomic<size_t> next{0};
+  std::mutex guard;
+  std::exception_ptr failed;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(guard);
+        if (!failed) failed = std::current_exception();
+      }
+  };
+  std::vector<std::thread> workers;
+  for (size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+  work();
+  for (auto& worker : workers) worker.join();
+  if (failed) std::rethrow_exception(failed);
+}
+
+/// Kernels that this process has already: a model's forward in another program shares most of them.
+struct Loaded {
+  std::mutex guard;
+  std::map<std::string, std::pair<KernelFunction, std::shared_ptr<Library>>> kernels;
+};
+Loaded& loaded() {
+  static Loaded instance;
+  return instance;
+}
+
+}  // namespace
+
+MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernels, bool use_cache) {
+  MachineKernels made;
+  std::map<std::string, size_t> numbers;  // by key
+  std::vector<size_t> number_of;
+  std::vector<const codegen::Kernel*> different;
+  std::vector<std::string> keys, objects;
+  for (const auto* kernel : kernels) {
+    const auto [place, fresh] = numbers.emplace(key_of(to_string(*kernel)), different.size());
+    if (fresh) {
+      different.push_back(kernel);
+      keys.push_back(place->first);
+    }
+    number_of.push_back(place->second);
+  }
+  made.unique = static_cast<int64_t>(different.size());
+
+  std::vector<std::pair<KernelFunction, std::shared_ptr<Library>>> functions(different.size());
+  std::vector<size_t> missing;
+  {
+    const std::lock_guard<std::mutex> lock(loaded().guard);
+    for (size_t i = 0; i < different.size(); ++i) {
+      const auto found = loaded().kernels.find(keys[i]);
+      if (found != loaded().kernels.end()) functions[i] = found->second;
+      else missing.push_back(i);
+    }
+  }
+  objects.resize(missing.size());
+  std::atomic<int64_t> hits{0};
+  in_parallel(missing.size(), [&](size_t i) {
+    const auto& key = keys[missing[i]];
+    if (use_cache)
+      if (auto object = cache().get(key)) {
+        objects[i] = std::move(*object);
+        ++hits;
+        return;
+      }
+    objects[i] = compile_one(*different[missing[i]], "k" + key);
+    if (use_cache) cache().put(key, objects[i]);
+  });
+  made.cache_hits = hits;
+  if (!missing.empty()) {
+    const auto library = Library::load(objects);
+    const std::lock_guard<std::mutex> lock(loaded().guard);
+    for (const size_t i : missing) {
+      functions[i] = {reinterpret_cast<KernelFunction>(library->find("k" + keys[i])), library};
+      loaded().kernels.emplace(keys[i], functions[i]);
+    }
+  }
+  if (logs(LogTopic::kernels))
+    for (const auto* kernel : different) log(LogTopic::kernels, to_string(*kernel));
+  for (size_t i = 0; i < kernels.size(); ++i)
+    made.kernels.push_back({functions[number_of[i]].first, plan(*kernels[i], host()), functions[number_of[i]].second});
+  return made;
+}
+
+std::string llvm_of(const codegen::Kernel& kernel) {
+  llvm::LLVMContext context;
+  llvm::Module module("graft", context);
+  set_target(module, host());
+  emit(module, kernel, plan(kernel, host()), "kernel", host());
+  const auto made = listing(module, host());
+  return made.llvm + "\n" + made.assembly;
+}
+
+}  // namespace graft::cpu

@@ -1,0 +1,29 @@
+// All kernels of a schedule, compiled for this machine: each different one once, on all cores, from the disk cache
+// where it is there.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel.h"
+#include "target/cpu/emit.h"
+
+namespace graft::cpu {
+
+struct MachineKernel {
+  KernelFunction function;
+  Plan plan;
+  std::shared_ptr<Library> library;  ///< keeps the code
+};
+
+struct MachineKernels {
+  std::vector<MachineKernel> kernels;  ///< one for each given
+  int64_t unique = 0, cache_hits = 0;
+};
+
+MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernels, bool use_cache);
+
+/// Text of one kernel: its LLVM code before and after the passes, and its assembly.
+std::string llvm_of(const codegen::Kernel& kernel);
+
+}  // namespace graft::cpu

@@ -1,0 +1,65 @@
+#include "target/cpu/launch.h"
+
+#include <ATen/Parallel.h>
+
+#include "target/cpu/kernels.h"
+
+namespace graft::cpu {
+namespace {
+
+// Below this many instruction-points waking another thread costs more than it saves.
+constexpr int64_t work_per_thread = 60'000;
+
+class CpuLauncher : public Launcher {
+ public:
+  explicit CpuLauncher(MachineKernel kernel) : kernel_(std::move(kernel)) {
+    grain_ = std::max<int64_t>(1, work_per_thread / std::max<int64_t>(kernel_.plan.work, 1));
+  }
+
+  bool launch(void* const* buffers) const override {
+    int32_t error = 0;
+    const int64_t tasks = kernel_.plan.tasks;
+    if (tasks <= grain_) {
+      kernel_.function(buffers, 0, tasks, &error);
+      return error == 0;
+    }
+    at::parallel_for(0, tasks, grain_, [&](int64_t begin, int64_t end) {
+      int32_t mine = 0;
+      kernel_.function(buffers, begin, end, &mine);
+      if (mine) __atomic_store_n(&error, 1, __ATOMIC_RELAXED);
+    });
+    return error == 0;
+  }
+
+ private:
+  MachineKernel kernel_;
+  int64_t grain_;
+};
+
+std::vector<const codegen::Kernel*> kernels_of(const codegen::Schedule& schedule) {
+  std::vector<const codegen::Kernel*> kernels;
+  for (const auto& step : schedule.steps)
+    if (!step.external) kernels.push_back(&step.kernel);
+  return kernels;
+}
+
+}  // namespace
+
+bool available() { return true; }
+
+CompiledKernels compile(const codegen::Schedule& schedule, bool use_cache) {
+  auto made = compile_kernels(kernels_of(schedule), use_cache);
+  CompiledKernels compiled;
+  compiled.unique = made.unique;
+  compiled.cache_hits = made.cache_hits;
+  for (auto& kernel : made.kernels) compiled.launchers.push_back(std::make_shared<CpuLauncher>(std::move(kernel)));
+  return compiled;
+}
+
+std::string llvm_of(const codegen::Schedule& schedule) {
+  std::string text;
+  for (const auto* kernel : kernels_of(schedule)) text += to_string(*kernel) + cpu::llvm_of(*kernel) + "\n";
+  return text;
+}
+
+}  // namespace graft::cpu
