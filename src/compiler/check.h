@@ -13,6 +13,9 @@ namespace graft {
 /// numbers and flags must be the same, NaN and infinities must stand in the same places.
 std::string difference(const at::Tensor& got, const at::Tensor& want);
 
+/// Whether `got` is about as near to the precise value as `want` is: then both are right up to rounding.
+bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& precise);
+
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {
  public:

@@ -7,6 +7,7 @@
 #include <llvm/Support/SourceMgr.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -217,6 +218,28 @@ TEST(Jit, MalformedObjectsAreErrors) {
   for (size_t size = 0; size < object.size(); size += 7) EXPECT_FALSE(loads(object.substr(0, size))) << size;
   EXPECT_TRUE(loads(object));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+/// Found by flipping bits: such an object crashed JITLink.
+TEST(Jit, RelocationOutsideItsSectionIsAnError) {
+  const std::string object = object_of(
+      "declare double @cos(double)\ndefine double @f(double %x) {\n"
+      " %y = call double @cos(double %x)\n %z = fadd double %x, %y\n ret double %z }");
+  auto field = [&](size_t at, auto type) {
+    std::memcpy(&type, object.data() + at, sizeof type);
+    return type;
+  };
+  // The section headers of an ELF file of 64 bits: type at 4, offset at 24, each 64 long.
+  const auto headers = field(0x28, uint64_t{});
+  int found = 0;
+  for (int i = 0; i < field(0x3c, uint16_t{}); ++i)
+    if (field(headers + 64 * i + 4, uint32_t{}) == 4) {  // SHT_RELA
+      std::string broken = object;
+      broken[field(headers + 64 * i + 24, uint64_t{}) + 2] = '\x7f';  // of the first relocation's offset
+      EXPECT_FALSE(loads(broken));
+      ++found;
+    }
+  EXPECT_GE(found, 1);
 }
 
 TEST(Jit, ObjectOfAnotherMachineIsAnError) {

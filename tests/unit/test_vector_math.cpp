@@ -9,6 +9,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -87,8 +88,12 @@ struct Worst {
   double error = 0;
   float x = 0, got = 0;
   void see(const Case& c, const std::vector<float>& in, const std::vector<float>& out) {
-    for (size_t i = 0; i < in.size(); ++i)
-      if (const double e = ulps(out[i], c.exact(in[i])); e > error) *this = {e, in[i], out[i]};
+    for (size_t i = 0; i < in.size(); ++i) {
+      const double exact = c.exact(in[i]);
+      const auto nearest = static_cast<float>(exact);
+      if (std::memcmp(&nearest, &out[i], sizeof nearest) == 0) continue;  // half an ulp at most
+      if (const double e = ulps(out[i], exact); e > error) *this = {e, in[i], out[i]};
+    }
   }
 };
 
@@ -109,8 +114,9 @@ TEST_P(Unary, IsAccurate) {
     worst.see(c, x, loop.operator()<float>(x));
   }
   RecordProperty("ulp", std::to_string(worst.error));
-  EXPECT_LE(worst.error, c.bound) << c.name << "(" << worst.x << ") = " << worst.got << ", not "
-                                  << c.exact(worst.x);
+  const bool fused = host().has("fma") || host().triple.starts_with("aarch64");
+  EXPECT_LE(worst.error, fused ? c.bound : std::max(c.bound, 2.0))
+      << c.name << "(" << worst.x << ") = " << worst.got << ", not " << c.exact(worst.x);
 }
 
 /// Lanes do not see each other: every width, and a scalar, gives the same bits.

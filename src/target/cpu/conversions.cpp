@@ -76,10 +76,14 @@ llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Ty
   };
   if (width > 16)
     return convert(integer, is_signed ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat);
-  // A float beyond 2^31 is a multiple of 2^8, not always of 2^16, so that only a detour over 64 bits wraps as
-  // ATen.
-  auto* wide = convert(builder.getInt64Ty(), llvm::Intrinsic::fptosi_sat);
-  return builder.CreateTrunc(wide, like(integer, x));
+  if (x->getType()->getScalarType()->isDoubleTy())
+    return builder.CreateTrunc(convert(builder.getInt64Ty(), llvm::Intrinsic::fptosi_sat), like(integer, x));
+  // Floats from 2^31 on are multiples of 2^8: int64 would leave 0 of them in 8 bits, and 32 bits are faster.
+  // (Nor does LLVM 19 store <3 x i64> truncated to <3 x i8> as it should on aarch64: llvm-project#202039.)
+  Lanes lanes(builder, x->getType());
+  const Int wide = {&lanes, convert(builder.getInt32Ty(), llvm::Intrinsic::fptosi_sat)};
+  return builder.CreateTrunc(select(abs(lanes.of(x)) < 0x1p31, wide, lanes.integer(0)).value,
+                             like(integer, x));
 }
 
 }  // namespace graft::cpu

@@ -1,5 +1,5 @@
 // Objects in memory: ORC's linking layer (JITLink) with one session for each library.
-#include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
+#include <llvm/ExecutionEngine/JITLink/JITLink.h>
 #include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
 #include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectFileInterface.h>
@@ -42,6 +42,31 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
+/// JITLink patches where an object's relocations say, also outside of the section they are for.
+llvm::Error check_relocations(llvm::jitlink::LinkGraph& graph) {
+  for (const auto* block : graph.blocks())
+    for (const auto& edge : block->edges())
+      if (edge.isRelocation() && edge.getOffset() + 4 > block->getSize())
+        return llvm::createStringError("a relocation lies outside of its section");
+  return llvm::Error::success();
+}
+
+class CheckRelocations : public orc::ObjectLinkingLayer::Plugin {
+ public:
+  void modifyPassConfig(orc::MaterializationResponsibility& unit, llvm::jitlink::LinkGraph& graph,
+                        llvm::jitlink::PassConfiguration& passes) override {
+    passes.PrePrunePasses.emplace_back(&check_relocations);
+  }
+  llvm::Error notifyFailed(orc::MaterializationResponsibility& unit) override {
+    return llvm::Error::success();
+  }
+  llvm::Error notifyRemovingResources(orc::JITDylib& dylib, orc::ResourceKey key) override {
+    return llvm::Error::success();
+  }
+  void notifyTransferringResources(orc::JITDylib& dylib, orc::ResourceKey to,
+                                   orc::ResourceKey from) override {}
+};
+
 /// LLVM reads objects of other systems and machines as well, down to a page of zeros.
 void check_machine(llvm::MemoryBufferRef buffer) {
   const auto object = take(llvm::object::ObjectFile::createObjectFile(buffer));
@@ -66,6 +91,7 @@ std::shared_ptr<Library> Library::load(std::span<const std::string> objects) {
     report += (report.empty() ? "" : "; ") + llvm::toString(std::move(error));
   });
   linked->layer = std::make_unique<orc::ObjectLinkingLayer>(session);
+  linked->layer->addPlugin(std::make_shared<CheckRelocations>());
   auto& dylib = session.createBareJITDylib("kernels");
   dylib.addGenerator(take(orc::DynamicLibrarySearchGenerator::GetForCurrentProcess('\0')));
 

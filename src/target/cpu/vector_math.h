@@ -64,7 +64,7 @@ llvm::Value* f16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits);
 llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x);
 
 /// Truncates to `integer`, a scalar type of 8 to 64 bits. What does not fit is some number, never poison: 8
-/// and 16 bits wrap as ATen's do (through int64), wider ones saturate, NaN is 0.
+/// bits wrap as ATen's do, which go through int64; 32 and 64 saturate; NaN is 0.
 llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer, bool is_signed);
 
 /// Calls a function of the C library for every lane: "lgamma" becomes lgammaf or lgamma.
