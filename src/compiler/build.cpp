@@ -2,6 +2,7 @@
 
 #include "codegen/fusion.h"
 #include "graft/error.h"
+#include "passes/pipeline.h"
 #include "runtime/scheduled.h"
 #include "support/log.h"
 #include "target/cpu/launch.h"
@@ -28,6 +29,7 @@ std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generat
   if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
   if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
   refuse_other_devices(graph);
+  passes::run_passes(passes::compile_passes(), graph);
   const auto schedule = codegen::schedule(graph);
   if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(schedule));
   return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators);

@@ -7,6 +7,7 @@
 #include "capture/ivalue.h"
 #include "compiler/build.h"
 #include "ir/clone.h"
+#include "passes/pipeline.h"
 
 namespace graft {
 namespace {
@@ -52,7 +53,9 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
   autograd::PartitionOptions how;
   for (const auto& mutation : mutations_) how.mutated_inputs.push_back(mutation.input);
-  auto parts = autograd::partition(capture.graph, forward_results_, capture.tangent_inputs, how);
+  auto joint = ir::clone(capture.graph);
+  passes::run_passes(passes::joint_passes(), joint);
+  auto parts = autograd::partition(joint, forward_results_, capture.tangent_inputs, how);
   forward_inputs_ = parts.forward_inputs;
   backward_inputs_ = parts.backward_inputs;
   forward_ = build(std::move(parts.forward), generators_, options);

@@ -69,8 +69,9 @@ GRAFT_COMPARISON(<, OLT)
 GRAFT_COMPARISON(>, OGT)
 GRAFT_COMPARISON(<=, OLE)
 GRAFT_COMPARISON(>=, OGE)
-GRAFT_COMPARISON(==, OEQ)
 #undef GRAFT_COMPARISON
+Mask operator==(Float x, double y) { return x == x.at->of(x.at->value(y)); }
+Mask operator==(Float x, Float y) { return {x.at, x.at->b.CreateFCmpOEQ(x.value, y.value)}; }
 Mask is_nan(Float x) { return {x.at, x.at->b.CreateFCmpUNO(x.value, x.value)}; }
 
 Float fma(Number x, Number y, Number z) {

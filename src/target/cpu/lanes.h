@@ -71,11 +71,12 @@ Float operator-(Number x, Number y);
 Float operator*(Number x, Number y);
 Float operator/(Number x, Number y);
 Float operator-(Float x);
-Mask operator<(Float x, Number y);  // false where either is NaN, and so are the next four
+Mask operator<(Float x, Number y);  // false where either is NaN, and so are the next five
 Mask operator>(Float x, Number y);
 Mask operator<=(Float x, Number y);
 Mask operator>=(Float x, Number y);
-Mask operator==(Float x, Number y);
+Mask operator==(Float x, double y);
+Mask operator==(Float x, Float y);
 Mask is_nan(Float x);
 
 /// x * y + z, rounded once where the machine can; twice (by mul and add) where it cannot.

@@ -1,0 +1,100 @@
+#include "decomp/builder.h"
+
+#include <algorithm>
+
+namespace graft::decomp {
+
+using ir::Attribute;
+using ir::NamedArgument;
+using ir::TensorType;
+using ir::Value;
+
+ir::DType wide(ir::DType dtype) {
+  return dtype == ir::DType::f16 || dtype == ir::DType::bf16 ? ir::DType::f32 : dtype;
+}
+
+namespace {
+
+Dims broadcast(const Dims& a, const Dims& b) {
+  Dims result(std::max(a.size(), b.size()), 1);
+  for (size_t i = 0; i < result.size(); ++i) {
+    const auto at = [&](const Dims& d) { return i < result.size() - d.size() ? 1 : d[i - (result.size() - d.size())]; };
+    result[i] = at(a) == 1 ? at(b) : at(a);
+  }
+  return result;
+}
+
+/// One operand's layout where that has the result's shape: pointwise operators keep it.
+TensorType like(const Value* x, Dims sizes, ir::DType dtype) {
+  if (x->type().sizes == sizes) {
+    auto type = x->type();
+    type.dtype = dtype;
+    return type;
+  }
+  return ir::contiguous(dtype, std::move(sizes), x->type().device);
+}
+
+}  // namespace
+
+Value* Builder::call(std::string op, std::vector<NamedArgument> arguments, TensorType type) {
+  auto& node = graph_.add_node(std::move(op), std::move(arguments), {std::move(type)}, &at_);
+  node.set_scope(at_.scope());
+  return &node.output();
+}
+
+Value* Builder::unary(const char* op, Value* x) { return call(op, {{"self", x}}, x->type()); }
+
+Value* Builder::binary(const char* op, Value* a, Value* b) {
+  auto sizes = broadcast(a->type().sizes, b->type().sizes);
+  const auto* shaped = a->type().sizes == sizes ? a : b;
+  return call(op, {{"self", a}, {"other", b}}, like(shaped, std::move(sizes), a->type().dtype));
+}
+
+Value* Builder::binary(const char* op, Value* a, double b) {
+  return call(op, {{"self", a}, {"other", Attribute(b)}}, a->type());
+}
+
+Value* Builder::compare(const char* op, Value* a, int64_t b) {
+  return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, ir::DType::boolean));
+}
+
+Value* Builder::where(Value* flag, Value* a, Value* b) {
+  auto sizes = broadcast(broadcast(flag->type().sizes, a->type().sizes), b->type().sizes);
+  return call("aten::where.self", {{"condition", flag}, {"self", a}, {"other", b}},
+              ir::contiguous(a->type().dtype, std::move(sizes), a->type().device));
+}
+
+Value* Builder::reduce(const char* op, Value* x, const Dims& dims, bool keep) {
+  Dims sizes;
+  for (size_t i = 0; i < x->type().sizes.size(); ++i) {
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) == dims.end()) sizes.push_back(x->type().sizes[i]);
+    else if (keep) sizes.push_back(1);
+  }
+  return call(op, {{"self", x}, {"dim", Attribute(dims)}, {"keepdim", Attribute(keep)}},
+              ir::contiguous(x->type().dtype, std::move(sizes), x->type().device));
+}
+
+Value* Builder::mean(Value* x, const Dims& dims, bool keep) {
+  int64_t count = 1;
+  for (const int64_t d : dims) count *= x->type().sizes[static_cast<size_t>(d)];
+  return div(sum(x, dims, keep), static_cast<double>(count));
+}
+
+Value* Builder::to(Value* x, ir::DType dtype) {
+  if (x->type().dtype == dtype) return x;
+  return call("aten::_to_copy", {{"self", x}, {"dtype", Attribute(dtype)}}, like(x, x->type().sizes, dtype));
+}
+
+Value* Builder::view(Value* x, Dims sizes) {
+  if (x->type().sizes == sizes) return x;
+  auto type = ir::contiguous(x->type().dtype, sizes, x->type().device);
+  return call("aten::view", {{"self", x}, {"size", Attribute(std::move(sizes))}}, std::move(type));
+}
+
+Value* Builder::full(const Dims& sizes, double number, ir::DType dtype, ir::Device device) {
+  return call("aten::full",
+              {{"size", Attribute(sizes)}, {"fill_value", Attribute(number)}, {"dtype", Attribute(dtype)}, {"device", Attribute(device)}},
+              ir::contiguous(dtype, sizes, device));
+}
+
+}  // namespace graft::decomp

@@ -1,0 +1,143 @@
+// Means, variances and softmax.
+#include <limits>
+
+#include "decomp/table.h"
+#include "ir/arguments.h"
+
+namespace graft::decomp {
+namespace {
+
+using ir::Node;
+using ir::Value;
+using Values = std::vector<Value*>;
+
+Value* self(const Node& n) { return ir::value_of(n, "self"); }
+Dims dims_of(const Node& n, const Value* x) { return ir::reduced_dims(n, "dim", x->type().sizes.size()); }
+
+int64_t count_of(const Value* x, const Dims& dims) {
+  int64_t count = 1;
+  for (const int64_t d : dims) count *= x->type().sizes[static_cast<size_t>(d)];
+  return count;
+}
+
+Values mean(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  if (x->type().numel() == 0 || !ir::is_floating(dtype)) return {};
+  return {b.to(b.mean(b.to(x, wide(dtype)), dims_of(n, x), ir::bool_of(n, "keepdim", false)), dtype)};
+}
+
+/// In two passes: the sum of squares of small differences loses nothing.
+Value* variance(Builder& b, const Node& n, Value* x, Value* mean_kept, const Dims& dims, bool keep) {
+  auto* centred = b.sub(x, mean_kept);
+  const double correction = ir::number_of(n, "correction").value_or(1);
+  const double freedom = static_cast<double>(count_of(x, dims)) - correction;
+  auto* squares = b.sum(b.mul(centred, centred), dims, keep);
+  return b.div(squares, freedom);
+}
+
+Values var(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  const auto dims = dims_of(n, x);
+  if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
+  auto* w = b.to(x, wide(dtype));
+  return {b.to(variance(b, n, w, b.mean(w, dims), dims, ir::bool_of(n, "keepdim", false)), dtype)};
+}
+
+Values standard_deviation(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  const auto dims = dims_of(n, x);
+  if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
+  auto* w = b.to(x, wide(dtype));
+  return {b.to(b.sqrt(variance(b, n, w, b.mean(w, dims), dims, ir::bool_of(n, "keepdim", false))), dtype)};
+}
+
+Values var_mean(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output(0).type().dtype;
+  const auto dims = dims_of(n, x);
+  if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
+  const bool keep = ir::bool_of(n, "keepdim", false);
+  auto* w = b.to(x, wide(dtype));
+  auto* kept = b.mean(w, dims);
+  auto* v = variance(b, n, w, kept, dims, keep);
+  return {b.to(v, dtype), b.to(keep ? kept : b.mean(w, dims, false), dtype)};
+}
+
+Values softmax(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  if (x->type().numel() == 0 || x->type().sizes.empty()) return {};
+  const Dims dims{ir::wrapped(*ir::int_of(n, "dim"), x->type().sizes.size())};
+  auto* w = b.to(x, wide(dtype));
+  auto* e = b.exp(b.sub(w, b.amax(w, dims)));
+  return {b.to(b.div(e, b.sum(e, dims)), dtype)};
+}
+
+Values log_softmax(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  if (x->type().numel() == 0 || x->type().sizes.empty()) return {};
+  const Dims dims{ir::wrapped(*ir::int_of(n, "dim"), x->type().sizes.size())};
+  auto* w = b.to(x, wide(dtype));
+  auto* shifted = b.sub(w, b.amax(w, dims));
+  return {b.to(b.sub(shifted, b.log(b.sum(b.exp(shifted), dims))), dtype)};
+}
+
+struct SoftmaxGradient {
+  Value *grad, *output;
+  Dims dims;
+  ir::DType dtype;
+};
+SoftmaxGradient softmax_gradient(Builder& b, const Node& n) {
+  auto* output = ir::value_of(n, "output");
+  const auto dtype = n.output().type().dtype;
+  return {b.to(ir::value_of(n, "grad_output"), wide(dtype)), b.to(output, wide(dtype)),
+          {ir::wrapped(*ir::int_of(n, "dim"), output->type().sizes.size())}, dtype};
+}
+
+Values softmax_backward(Builder& b, const Node& n) {
+  if (n.output().type().numel() == 0 || n.output().type().sizes.empty()) return {};
+  const auto g = softmax_gradient(b, n);
+  auto* weighted = b.mul(g.grad, g.output);
+  return {b.to(b.sub(weighted, b.mul(g.output, b.sum(weighted, g.dims))), g.dtype)};
+}
+
+Values log_softmax_backward(Builder& b, const Node& n) {
+  if (n.output().type().numel() == 0 || n.output().type().sizes.empty()) return {};
+  const auto g = softmax_gradient(b, n);
+  return {b.to(b.sub(g.grad, b.mul(b.exp(g.output), b.sum(g.grad, g.dims))), g.dtype)};
+}
+
+/// Values and places are two reductions of one loop.
+Values extreme(Builder& b, const Node& n, const char* values, const char* places) {
+  auto* x = self(n);
+  if (x->type().numel() == 0 || x->type().sizes.empty()) return {};
+  const auto dim = ir::wrapped(*ir::int_of(n, "dim"), x->type().sizes.size());
+  const bool keep = ir::bool_of(n, "keepdim", false);
+  auto* best = b.reduce(values, x, {dim}, keep);
+  auto type = best->type();
+  type.dtype = ir::DType::i64;
+  auto* at = b.call(places, {{"self", x}, {"dim", ir::Attribute(dim)}, {"keepdim", ir::Attribute(keep)}}, type);
+  return {best, at};
+}
+
+}  // namespace
+
+void add_reductions(Table& table) {
+  table["aten::mean"] = mean;
+  table["aten::mean.dim"] = mean;
+  table["aten::var.correction"] = var;
+  table["aten::std.correction"] = standard_deviation;
+  table["aten::var_mean.correction"] = var_mean;
+  table["aten::_softmax"] = softmax;
+  table["aten::_log_softmax"] = log_softmax;
+  table["aten::_softmax_backward_data"] = softmax_backward;
+  table["aten::_log_softmax_backward_data"] = log_softmax_backward;
+  table["aten::max.dim"] = [](Builder& b, const Node& n) { return extreme(b, n, "aten::amax", "aten::argmax"); };
+  table["aten::min.dim"] = [](Builder& b, const Node& n) { return extreme(b, n, "aten::amin", "aten::argmin"); };
+}
+
+}  // namespace graft::decomp

@@ -1,0 +1,19 @@
+// The table of decompositions, filled family by family.
+#pragma once
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "decomp/builder.h"
+
+namespace graft::decomp {
+
+/// New values for the node's outputs (null: one that nobody uses); an empty list leaves the node as it is.
+using Decomposition = std::function<std::vector<ir::Value*>(Builder&, const ir::Node&)>;
+using Table = std::unordered_map<std::string, Decomposition>;
+
+void add_reductions(Table& table);
+void add_normalisations(Table& table);
+void add_losses(Table& table);
+
+}  // namespace graft::decomp

@@ -1,0 +1,76 @@
+#include "passes/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "decomp/decompose.h"
+#include "ir/verifier.h"
+#include "passes/common_subexpressions.h"
+#include "passes/dead_code.h"
+#include "passes/plain_creation.h"
+#include "support/env.h"
+#include "support/log.h"
+
+namespace graft::passes {
+
+const std::vector<Pass>& joint_passes() {
+  static const std::vector<Pass> passes = {
+      // First of all, so that the cut does not save a tensor for the sake of its shape.
+      {"plain-creation", make_creation_plain},
+      {"dead-code", eliminate_dead_code},
+      // No common subexpressions here: checkpointing computes twice on purpose.
+  };
+  return passes;
+}
+
+const std::vector<Pass>& compile_passes() {
+  static const std::vector<Pass> passes = {
+      {"plain-creation", make_creation_plain},
+      {"decompose", decomp::decompose},
+      // After decomposing: two layer norms of one tensor share their mean.
+      {"common-subexpressions", merge_common_subexpressions},
+      {"dead-code", eliminate_dead_code},
+  };
+  return passes;
+}
+
+const Pass* find_pass(std::string_view name) {
+  for (const auto* list : {&joint_passes(), &compile_passes()})
+    for (const auto& pass : *list)
+      if (pass.name == name) return &pass;
+  return nullptr;
+}
+
+namespace {
+
+bool switched_off(std::string_view name) {
+  static const auto off = [] {
+    std::vector<std::string_view> known;
+    for (const auto* list : {&joint_passes(), &compile_passes()})
+      for (const auto& pass : *list) known.push_back(pass.name);
+    return env_words("GRAFT_PASSES_OFF", known);
+  }();
+  return std::find(off.begin(), off.end(), name) != off.end();
+}
+
+}  // namespace
+
+void run_pass(const Pass& pass, ir::Graph& graph) {
+  if (switched_off(pass.name)) return;
+  const bool logging = logs(LogTopic::passes);
+  const auto before = logging ? ir::to_string(graph) : std::string();
+  const auto start = std::chrono::steady_clock::now();
+  pass.run(graph);
+  const auto took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  ir::verify(graph);
+  if (!logging) return;
+  const auto after = ir::to_string(graph);
+  log(LogTopic::passes, std::string(pass.name) + ": " + std::to_string(took) + " ms" +
+                            (before == after ? ", no change" : "\n" + after));
+}
+
+void run_passes(const std::vector<Pass>& passes, ir::Graph& graph) {
+  for (const auto& pass : passes) run_pass(pass, graph);
+}
+
+}  // namespace graft::passes
