@@ -2,6 +2,7 @@
 //
 //   model.h        load, run and save models: AutoModelForCausalLM::from_pretrained(dir)
 //   compile.h      make a function or a module fast: compile(model)
+//   compile_step.h a whole training step as one program
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -12,6 +13,7 @@
 #pragma once
 #include "graft/cache.h"
 #include "graft/compile.h"
+#include "graft/compile_step.h"
 #include "graft/config.h"
 #include "graft/error.h"
 #include "graft/leaves.h"

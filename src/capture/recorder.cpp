@@ -91,6 +91,8 @@ std::string common_scope(const std::string& a, const std::string& b) {
 
 bool Recorder::active() { return recorder != nullptr; }
 
+at::Tensor Recorder::seen(const at::Tensor& tensor) { return recorder ? recorder->swapped(tensor) : tensor; }
+
 Recorder::Pause::Pause() : off_(capture_keys) {}
 
 Recorder::Recorder(NameOutside name_outside)

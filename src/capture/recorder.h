@@ -23,6 +23,9 @@ class Recorder {
   /// Whether one is at work on this thread.
   static bool active();
 
+  /// What the code being recorded sees of a tensor: its stand-in; the tensor itself where nothing is recorded.
+  static at::Tensor seen(const at::Tensor& tensor);
+
   /// Calls made while one lives are not recorded.
   class Pause {
    public:

@@ -241,6 +241,8 @@ bool is_kernel_reduction(const ir::Node& node) {
   if (!reduction) return false;
   const auto* input = ir::value_of(node, "self");
   if (!input || input->type().numel() == 0) return false;  // an empty one has rules of its own
+  // Over one element it is no reduction; decompositions make it a copy.
+  if (node.output().type().numel() == input->type().numel()) return false;
   const auto dtype = node.output().type().dtype;
   // Sums of narrow whole numbers are 64 bits wide by then; complex numbers have no kernels.
   return ir::size_of(dtype) <= 8 && dtype != ir::DType::c64 && input->type().dtype != ir::DType::c64 &&

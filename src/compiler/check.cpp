@@ -56,16 +56,16 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
   return text.str();
 }
 
-bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& precise) {
+bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain, const at::Tensor& precise) {
   const at::NoGradGuard no_grad;
-  if (!precise.defined() || got.sizes() != precise.sizes() || want.sizes() != precise.sizes()) return false;
-  // Another order of operations may round worse than eager's by a small factor; a wrong value is off by thousands.
-  constexpr double factor = 32;
-  const auto error = [&](const at::Tensor& t) {
-    return (t.detach().to(at::kDouble) - precise).abs().max().item<double>();
+  if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() || want.sizes() != precise.sizes()) return false;
+  // Another order of operations may round worse by a small factor; a wrong value is off by thousands.
+  constexpr double same_order = 4, other_order = 32;
+  const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
+    return (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs().max().item<double>();
   };
-  const double ours = error(got), theirs = error(want);
-  return std::isfinite(ours) && ours <= factor * theirs;
+  const double rounding = apart(plain, precise);
+  return apart(want, plain) <= same_order * rounding && apart(got, precise) <= other_order * rounding;
 }
 
 RandomState::RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs) {

@@ -13,8 +13,10 @@ namespace graft {
 /// numbers and flags must be the same, NaN and infinities must stand in the same places.
 std::string difference(const at::Tensor& got, const at::Tensor& want);
 
-/// Whether `got` is about as near to the precise value as `want` is: then both are right up to rounding.
-bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& precise);
+/// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own results, over
+/// ATen in its precision and in double. Eager must be as near to `plain` as rounding allows, else the capture is
+/// wrong and no precision excuses it; `got` must be about as near to `precise` as `plain` is.
+bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain, const at::Tensor& precise);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

@@ -48,20 +48,20 @@ class Comparison {
   std::string judged(const at::Tensor& got, const at::Tensor& want, size_t result) {
     auto found = difference(got, want);
     if (found.empty() || !want.defined() || !got.defined() || !want.is_floating_point()) return found;
-    if (!precise_) {
+    if (!graph_) {
       const RandomState after(program_.generators(), inputs_);
       before_.restore();
-      precise_ = precise_results(program_.captured_graph(), inputs_, program_.generators());
+      graph_ = run_precisely(program_.captured_graph(), inputs_, program_.generators());
       after.restore();
     }
-    if (result >= precise_->size()) return found;
-    return is_noise(got, want, (*precise_)[result]) ? "" : found;
+    if (result >= graph_->precise.size()) return found;
+    return is_noise(got, want, graph_->plain[result], graph_->precise[result]) ? "" : found;
   }
 
   const Program& program_;
   std::vector<at::Tensor> inputs_;
   const RandomState& before_;
-  std::optional<std::vector<at::Tensor>> precise_;
+  std::optional<TwoPrecisions> graph_;
 };
 
 /// Tangents for a check: fixed, and of every magnitude alike.

@@ -52,23 +52,23 @@ ir::Graph in_double(const ir::Graph& graph, std::vector<const ir::Node*>& random
 
 }  // namespace
 
-std::vector<at::Tensor> precise_results(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                                        const std::vector<at::Generator>& generators) {
+TwoPrecisions run_precisely(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                            const std::vector<at::Generator>& generators) {
   const at::NoGradGuard no_grad;
   try {
     std::vector<const ir::Node*> random;
     const auto wide = in_double(graph, random);
+    TwoPrecisions results;
+    std::unordered_map<const ir::Node*, std::vector<at::Tensor>> drawn;
+    results.plain = ref::interpret(graph, inputs, generators, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+      if (ir::must_run(node)) drawn[&node] = made;
+    });
     std::vector<at::Tensor> wide_inputs;
     for (const auto& input : inputs) wide_inputs.push_back(widened(input));
-    if (!random.empty()) {
-      std::unordered_map<const ir::Node*, std::vector<at::Tensor>> drawn;
-      ref::interpret(graph, inputs, generators, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
-        if (ir::must_run(node)) drawn[&node] = made;
-      });
-      for (const auto* node : random)
-        for (const auto& made : drawn.at(node)) wide_inputs.push_back(widened(made));
-    }
-    return ref::interpret(wide, wide_inputs, generators);
+    for (const auto* node : random)
+      for (const auto& made : drawn.at(node)) wide_inputs.push_back(widened(made));
+    results.precise = ref::interpret(wide, wide_inputs, generators);
+    return results;
   } catch (const std::exception&) {
     return {};
   }

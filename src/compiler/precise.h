@@ -9,9 +9,13 @@
 
 namespace graft {
 
-/// The graph's results with every floating number widened to float64. Random numbers are those that the graph draws
-/// in its own precision, from the generators as they stand. Empty where some operator has no such form.
-std::vector<at::Tensor> precise_results(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                                        const std::vector<at::Generator>& generators);
+/// A graph's results over ATen, in its own precision and with every floating number widened to float64. Random
+/// numbers are those of the first run, from the generators as they stand. Both empty where some operator has no such
+/// form.
+struct TwoPrecisions {
+  std::vector<at::Tensor> plain, precise;
+};
+TwoPrecisions run_precisely(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                            const std::vector<at::Generator>& generators);
 
 }  // namespace graft

@@ -1,6 +1,7 @@
 #include "decomp/decompose.h"
 
 #include "decomp/table.h"
+#include "ir/op_traits.h"
 
 namespace graft::decomp {
 namespace {
@@ -18,9 +19,17 @@ const Table& table() {
 
 bool used(const ir::Graph& graph, const ir::Value& value) { return !value.users().empty() || graph.is_result(value); }
 
-}  // namespace
+/// What reads a value may rely on its strides: those of the old one.
+ir::Value* with_type(Builder& builder, ir::Value* made, const ir::TensorType& type) {
+  if (made->type() == type) return made;
+  const bool fresh = made->producer() && made->users().empty() && ir::kind_of(made->producer()->op()) != ir::OpKind::view;
+  if (!fresh) made = builder.unary("aten::clone", made);
+  made->set_type(type);
+  return made;
+}
 
-void decompose(ir::Graph& graph) {
+bool decompose_once(ir::Graph& graph) {
+  bool changed = false;
   std::vector<ir::Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
   for (auto* node : nodes) {
@@ -29,14 +38,22 @@ void decompose(ir::Graph& graph) {
     Builder builder(graph, *node);
     const auto made = found->second(builder, *node);
     if (made.empty()) continue;
+    changed = true;
     for (size_t i = 0; i < made.size(); ++i) {
       auto& old = node->output(i);
       if (!used(graph, old)) continue;
-      // What reads it may rely on its strides.
-      if (made[i]->producer() && made[i]->users().empty()) made[i]->set_type(old.type());
-      graph.replace_uses(old, *made[i]);
+      graph.replace_uses(old, *with_type(builder, made[i], old.type()));
     }
     graph.erase(*node);
+  }
+  return changed;
+}
+
+}  // namespace
+
+void decompose(ir::Graph& graph) {
+  // A decomposition may give operators that have one themselves.
+  while (decompose_once(graph)) {
   }
 }
 

@@ -124,9 +124,30 @@ Values extreme(Builder& b, const Node& n, const char* values, const char* places
   return {best, at};
 }
 
+/// Over one element: a copy, so that the result has memory of its own.
+Values copy_of_one(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto& out = n.output().type();
+  if (x->type().numel() != out.numel() || x->type().numel() == 0) return {};
+  if (n.op().starts_with("aten::any") || n.op().starts_with("aten::all")) x = b.compare("aten::ne.Scalar", x, 0);
+  auto* copy = x->type().dtype == out.dtype ? b.unary("aten::clone", x) : b.to(x, out.dtype);
+  copy->set_type(ir::contiguous(out.dtype, copy->type().sizes, out.device));
+  return {b.view(copy, out.sizes)};
+}
+
+Values place_of_one(Builder& b, const Node& n) {
+  const auto& out = n.output().type();
+  if (self(n)->type().numel() != out.numel() || out.numel() == 0) return {};
+  return {b.full(out.sizes, 0, out.dtype, out.device)};
+}
+
 }  // namespace
 
 void add_reductions(Table& table) {
+  for (const char* name : {"aten::sum", "aten::sum.dim_IntList", "aten::prod", "aten::prod.dim_int", "aten::amax", "aten::amin", "aten::max",
+                           "aten::min", "aten::any", "aten::any.dim", "aten::any.dims", "aten::all", "aten::all.dim", "aten::all.dims"})
+    table[name] = copy_of_one;
+  table["aten::argmax"] = table["aten::argmin"] = place_of_one;
   table["aten::mean"] = mean;
   table["aten::mean.dim"] = mean;
   table["aten::var.correction"] = var;

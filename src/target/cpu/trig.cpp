@@ -39,7 +39,7 @@ Float cos_polynomial(Float square) {
 Float with_far_lanes(Float x, Float near, const char* name) {
   auto& b = x.at->b;
   const Mask far = abs(x) > kFar;
-  auto* any = lanes_of(x.value->getType()) == 1 ? far.value : b.CreateOrReduce(far.value);
+  auto* any = far.value->getType()->isVectorTy() ? b.CreateOrReduce(far.value) : far.value;
 
   auto* before = b.GetInsertBlock();
   auto* function = before->getParent();

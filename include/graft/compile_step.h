@@ -1,0 +1,110 @@
+// compile_step(): a whole training step as one program: forward, loss, backward, gradient clipping, optimizer.
+//
+//   auto step = graft::compile_step(model, [model](const graft::ModelInputs& in) { return model->forward(in).loss; },
+//                                   graft::AdamW{.lr = 1e-4}, {.max_grad_norm = 1.0});
+//   for (const auto& batch : data) std::cout << step(batch).item<float>() << "\n";
+//
+// Parameters that require a gradient when the step is made are trained, in place. The learning rate is data: changing
+// it compiles nothing.
+#pragma once
+#include <variant>
+
+#include "graft/compile.h"
+
+namespace graft {
+
+/// torch.optim.SGD
+struct SGD {
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// torch.optim.AdamW
+struct AdamW {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
+};
+
+using OptimizerConfig = std::variant<SGD, AdamW>;
+
+struct StepOptions {
+  double max_grad_norm = 0;  ///< 0: no clipping
+  CompileOptions compile = {};
+};
+
+namespace detail {
+
+class StepCore {
+ public:
+  StepCore(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& optimizer,
+           const StepOptions& options);
+  ~StepCore();
+  StepCore(const StepCore&) = delete;
+  StepCore& operator=(const StepCore&) = delete;
+
+  /// `loss` works on the tensors of the arguments.
+  at::Tensor run(const Flat& arguments, const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss);
+
+  double lr() const;
+  void set_lr(double lr);
+  int64_t steps() const;
+  void set_steps(int64_t steps);
+  at::Tensor grad_norm() const;
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace detail
+
+template <class Signature>
+class CompiledStep;
+
+template <class... Args>
+class CompiledStep<at::Tensor(Args...)> {
+ public:
+  CompiledStep(std::vector<std::shared_ptr<torch::nn::Module>> modules, std::function<at::Tensor(Args...)> loss,
+               const OptimizerConfig& optimizer, const StepOptions& options)
+      : loss_(std::move(loss)), core_(std::make_shared<detail::StepCore>(std::move(modules), optimizer, options)) {}
+
+  /// One step; gives the loss before it. Not from several threads at once: it changes the parameters.
+  at::Tensor operator()(Args... args) {
+    Values values(args...);
+    detail::Flat flat;
+    detail::Collect collect(flat);
+    Leaves<Values>::visit(values, collect);
+    return core_->run(flat, [&](const std::vector<at::Tensor>& tensors) {
+      auto mine = values;
+      detail::Replace replace(tensors);
+      Leaves<Values>::visit(mine, replace);
+      return std::apply(loss_, mine);
+    });
+  }
+
+  double lr() const { return core_->lr(); }
+  void set_lr(double lr) { core_->set_lr(lr); }
+  /// Steps done: Adam's correction of its averages depends on it.
+  int64_t steps() const { return core_->steps(); }
+  void set_steps(int64_t steps) { core_->set_steps(steps); }
+  /// Of the last step, before clipping; undefined without clipping.
+  at::Tensor grad_norm() const { return core_->grad_norm(); }
+  /// The optimizer's tensors by name ("exp_avg.model.layers.0..."), to be saved and to be written into.
+  std::vector<std::pair<std::string, at::Tensor>> state() const { return core_->state(); }
+
+ private:
+  using Values = std::tuple<std::decay_t<Args>...>;
+  std::function<at::Tensor(Args...)> loss_;
+  std::shared_ptr<detail::StepCore> core_;
+};
+
+/// `loss` gives the scalar to be minimised, from a module's forward for example.
+template <class M, class F>
+  requires std::is_base_of_v<torch::nn::Module, M>
+auto compile_step(const std::shared_ptr<M>& module, F loss, const OptimizerConfig& optimizer,
+                  const StepOptions& options = {}) {
+  using Signature = typename detail::SignatureOf<decltype(std::function(loss))>::type;
+  return CompiledStep<Signature>({module}, std::function<Signature>(std::move(loss)), optimizer, options);
+}
+
+}  // namespace graft

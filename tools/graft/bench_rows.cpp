@@ -1,0 +1,198 @@
+#include "bench_rows.h"
+
+#include <algorithm>
+
+#include "command.h"
+
+namespace graft::cli::bench {
+namespace {
+
+// Results are compared so that nobody measures different work, not to judge rounding: that is the tests' job.
+constexpr double kLooseSingle = 5e-3, kLooseHalf = 4e-2;
+
+struct Model {
+  std::string name;
+  ordered_json config, inputs, labels;
+  Goals forward, backward;
+};
+
+ordered_json numbers(const std::vector<int64_t>& shape, const std::string& dtype = "float32") {
+  return {{"shape", shape}, {"dtype", dtype}};
+}
+
+ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
+  return {{"shape", shape}, {"dtype", "int64"}, {"below", below}};
+}
+
+/// The design's figures are small Llama's: 6 layers of 448, batches of 4 x 60.
+Model llama(const std::string& name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads) {
+  constexpr int64_t kVocabulary = 8000;
+  const ordered_json config{{"model_type", "llama"},
+                            {"architectures", {"LlamaForCausalLM"}},
+                            {"vocab_size", kVocabulary},
+                            {"hidden_size", hidden},
+                            {"intermediate_size", intermediate},
+                            {"num_hidden_layers", layers},
+                            {"num_attention_heads", heads},
+                            {"num_key_value_heads", heads},
+                            {"max_position_embeddings", 256}};
+  const auto ids = whole_numbers({4, 60}, kVocabulary);
+  return {.name = name,
+          .config = config,
+          .inputs = {{"input_ids", ids}},
+          .labels = ids,
+          .forward = {.steady = 0.7, .cold = 1.0 / 50, .warm = 1.0 / 25},
+          .backward = {.steady = 0.8, .cold = 1.0 / 50, .warm = 1.0 / 25}};
+}
+
+// Dropout is off everywhere: graft, eager Python and Inductor draw different random numbers, and results are compared.
+Model opt() {
+  const auto ids = whole_numbers({4, 64}, 8000);
+  return {.name = "opt",
+          .config = {{"model_type", "opt"},
+                     {"architectures", {"OPTForCausalLM"}},
+                     {"vocab_size", 8000},
+                     {"hidden_size", 256},
+                     {"word_embed_proj_dim", 256},
+                     {"ffn_dim", 1024},
+                     {"num_hidden_layers", 4},
+                     {"num_attention_heads", 4},
+                     {"max_position_embeddings", 128},
+                     {"dropout", 0.0},
+                     {"attention_dropout", 0.0}},
+          .inputs = {{"input_ids", ids}},
+          .labels = ids,
+          .forward = {},
+          .backward = {}};
+}
+
+Model bert() {
+  const auto ids = whole_numbers({4, 64}, 8000);
+  return {.name = "bert",
+          .config = {{"model_type", "bert"},
+                     {"architectures", {"BertForMaskedLM"}},
+                     {"vocab_size", 8000},
+                     {"hidden_size", 256},
+                     {"intermediate_size", 1024},
+                     {"num_hidden_layers", 4},
+                     {"num_attention_heads", 4},
+                     {"max_position_embeddings", 128},
+                     {"hidden_dropout_prob", 0.0},
+                     {"attention_probs_dropout_prob", 0.0}},
+          .inputs = {{"input_ids", ids}},
+          .labels = ids,
+          .forward = {},
+          .backward = {}};
+}
+
+Model vit() {
+  return {.name = "vit",
+          .config = {{"model_type", "vit"},
+                     {"architectures", {"ViTForImageClassification"}},
+                     {"hidden_size", 192},
+                     {"intermediate_size", 768},
+                     {"num_hidden_layers", 6},
+                     {"num_attention_heads", 3},
+                     {"image_size", 96},
+                     {"patch_size", 8},
+                     {"num_labels", 10}},
+          .inputs = {{"pixel_values", numbers({4, 3, 96, 96})}},
+          .labels = whole_numbers({4}, 10),
+          .forward = {},
+          .backward = {}};
+}
+
+Model resnet() {
+  return {.name = "resnet",
+          .config = {{"model_type", "resnet"},
+                     {"architectures", {"ResNetForImageClassification"}},
+                     {"embedding_size", 64},
+                     {"hidden_sizes", {64, 128, 256}},
+                     {"depths", {2, 2, 2}},
+                     {"layer_type", "basic"},
+                     {"num_labels", 10}},
+          .inputs = {{"pixel_values", numbers({8, 3, 96, 96})}},
+          .labels = whole_numbers({8}, 10),
+          .forward = {},
+          .backward = {}};
+}
+
+void append(const Model& model, std::vector<Row>& rows) {
+  rows.push_back({.name = model.name + "-forward",
+                  .work = "forward",
+                  .config = model.config,
+                  .inputs = model.inputs,
+                  .tolerance = kLooseSingle,
+                  .goals = model.forward});
+  auto labelled = model.inputs;
+  labelled["labels"] = model.labels;
+  // The whole train step is one more row here, .work = "step" (see bench_work.cpp and bench/work.py).
+  rows.push_back({.name = model.name + "-fwd+bwd",
+                  .work = "backward",
+                  .config = model.config,
+                  .inputs = labelled,
+                  .tolerance = kLooseSingle,
+                  .goals = model.backward});
+}
+
+Row micro(const std::string& op, const std::string& dtype, const ordered_json& inputs, int64_t elements_moved) {
+  const bool single = dtype == "float32";
+  return {.name = "micro-" + op + "-" + dtype,
+          .work = op,
+          .config = nullptr,
+          .inputs = inputs,
+          .bytes = elements_moved * (single ? 4 : 2),
+          .tolerance = single ? kLooseSingle : kLooseHalf,
+          .goals = {.bandwidth = 0.8}};
+}
+
+void append_micro_cases(const std::string& dtype, std::vector<Row>& rows) {
+  constexpr int64_t kRows = 4096, kColumns = 1024, kElements = kRows * kColumns;
+  const auto matrix = numbers({kRows, kColumns}, dtype), flat = numbers({kElements}, dtype),
+             row = numbers({kColumns}, dtype);
+  rows.push_back(micro("pointwise", dtype, {{"x", flat}, {"y", flat}, {"z", flat}}, 4 * kElements));
+  rows.push_back(
+      micro("layer_norm", dtype, {{"x", matrix}, {"weight", row}, {"bias", row}}, 2 * kElements + 2 * kColumns));
+  rows.push_back(micro("rms_norm", dtype, {{"x", matrix}, {"weight", row}}, 2 * kElements + kColumns));
+  rows.push_back(micro("softmax", dtype, {{"x", matrix}}, 2 * kElements));
+  rows.push_back(
+      micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({kRows}, kColumns)}}, kElements));
+}
+
+std::string joined(const std::vector<Row>& rows) {
+  std::string names;
+  for (const auto& row : rows) names += (names.empty() ? "" : ", ") + row.name;
+  return names;
+}
+
+}  // namespace
+
+std::vector<Row> suite_named(const std::string& name) {
+  if (name != "cpu")
+    throw WrongUsage("--suite " + name +
+                     ": there is only the suite \"cpu\"; gpu, vision, adapters, train and decode come with their "
+                     "parts of graft");
+  std::vector<Row> rows;
+  for (const auto& model :
+       {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})
+    append(model, rows);
+  for (const char* dtype : {"float32", "bfloat16"}) append_micro_cases(dtype, rows);
+  return rows;
+}
+
+std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only) {
+  const auto fits = [](const Row& row, const std::string& wanted) {
+    return row.name == wanted || row.name.starts_with(wanted + "-");
+  };
+  for (const auto& wanted : only)
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return fits(row, wanted); }))
+      throw WrongUsage("--only " + wanted + ": no such row; rows: " + joined(rows));
+  std::vector<Row> found;
+  for (const auto& row : rows)
+    if (only.empty() ||
+        std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row, wanted); }))
+      found.push_back(row);
+  return found;
+}
+
+}  // namespace graft::cli::bench
