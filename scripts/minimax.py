@@ -145,9 +145,9 @@ TABLE = {
                          5, fixed=(0.5,)),
     # log(1 + f) = f - f^2 / 2 + f^3 p(f), sqrt(1/2) <= 1 + f < sqrt(2)
     "log": lambda: Fit(beyond(mp.log1p, log1p_series, 3), relative(mp.log1p, 3), SQRT_HALF - 1, SQRT_TWO - 1, 7),
-    # 23/16 exp(r): see tanh_erf.cpp
-    "sigmoid": lambda: Fit(lambda x: 1.4375 * mp.exp(x), lambda x: mp.exp(-x) / 1.4375, -HALF_LN2, HALF_LN2, 6,
-                           fixed=(1.4375, 1.4375)),
+    # 3/2 exp(r): see tanh_erf.cpp
+    "sigmoid": lambda: Fit(lambda x: 1.5 * mp.exp(x), lambda x: mp.exp(-x) / 1.5, -HALF_LN2, HALF_LN2, 6,
+                           fixed=(1.5, 1.5)),
     # erf(x) = x + x p(x^2), |x| < 0.8, and 1 - 2^(x p(x)) from there to where it rounds to 1
     "erf_small": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 0.81**2, 5),
     "erf_large": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.79, 4.0, 6),

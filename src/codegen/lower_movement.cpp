@@ -270,6 +270,13 @@ const Lower* find_lowering(const Node& node) {
   return &found->second.lower;
 }
 
+std::vector<std::string> lowered_operators() {
+  auto names = reduction_operators();
+  for (const auto& [name, entry] : table()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 std::vector<const Value*> gathered_arguments(const Node& node) {
   if (node.op() == "aten::embedding") return {ir::value_of(node, "weight")};
   if (node.op() == "aten::index_select" || node.op() == "aten::gather" || node.op() == "aten::index.Tensor" ||

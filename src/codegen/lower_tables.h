@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "codegen/lowering.h"
 
@@ -18,5 +19,8 @@ using LowerTable = std::unordered_map<std::string, LowerEntry>;
 void add_pointwise(LowerTable& table);
 void add_creation(LowerTable& table);
 void add_movement(LowerTable& table);
+
+/// Every operator of the tables, and every reduction that a kernel can do; sorted.
+std::vector<std::string> lowered_operators();
 
 }  // namespace graft::codegen

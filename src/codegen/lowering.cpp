@@ -249,6 +249,12 @@ bool is_kernel_reduction(const ir::Node& node) {
          input->type().dtype != ir::DType::c128 && dtype != ir::DType::c128;
 }
 
+std::vector<std::string> reduction_operators() {
+  std::vector<std::string> names;
+  for (const auto& r : reductions) names.emplace_back(r.name);
+  return names;
+}
+
 std::vector<int64_t> dims_reduced_by(const ir::Node& node) {
   const auto* reduction = find_reduction(node.op());
   return ir::reduced_dims(node, reduction->dims, ir::value_of(node, "self")->type().sizes.size());

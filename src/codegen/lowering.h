@@ -87,6 +87,8 @@ class Lowering {
 bool is_pointwise(const ir::Node& node);
 /// Whether it is a reduction that a kernel can do.
 bool is_kernel_reduction(const ir::Node& node);
+/// The names of all of those.
+std::vector<std::string> reduction_operators();
 /// The dimensions of its argument that it reduces.
 std::vector<int64_t> dims_reduced_by(const ir::Node& node);
 /// Arguments that must lie in memory, because where they are read depends on data.

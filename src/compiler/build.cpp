@@ -1,5 +1,7 @@
 #include "compiler/build.h"
 
+#include <algorithm>
+
 #include "codegen/fusion.h"
 #include "graft/error.h"
 #include "passes/pipeline.h"
@@ -24,15 +26,38 @@ void refuse_other_devices(const ir::Graph& graph) {
 
 }  // namespace
 
+const std::vector<std::string>& emit_levels() {
+  static const std::vector<std::string> levels = {"aten", "core", "fused", "loops", "llvm"};
+  return levels;
+}
+
+std::string emit(ir::Graph graph, const std::string& level) {
+  if (std::find(emit_levels().begin(), emit_levels().end(), level) == emit_levels().end()) {
+    std::string known;
+    for (const auto& l : emit_levels()) known += (known.empty() ? "" : ", ") + l;
+    throw UsageError("[compile] there is no level \"" + level + "\"; known: " + known);
+  }
+  if (level == "aten") return ir::to_string(graph);
+  passes::run_passes(passes::compile_passes(), graph);
+  if (level == "core") return ir::to_string(graph);
+  const auto schedule = codegen::schedule(graph);
+  if (level == "fused") return codegen::to_string(schedule);
+  if (level == "llvm") return cpu::llvm_of(schedule);
+  std::string text;
+  for (const auto& step : schedule.steps)
+    text += step.external ? "call " + ir::to_string(*step.external) + "\n" : codegen::to_string(step.kernel);
+  return text;
+}
+
 std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                  const CompileOptions& options) {
+                                  const CompileOptions& options, const std::vector<InPlace>& in_place) {
   if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
   if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
   refuse_other_devices(graph);
   passes::run_passes(passes::compile_passes(), graph);
   const auto schedule = codegen::schedule(graph);
   if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(schedule));
-  return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators);
+  return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators, in_place);
 }
 
 }  // namespace graft

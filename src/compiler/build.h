@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "graft/compile.h"
@@ -11,7 +12,13 @@
 
 namespace graft {
 
+/// The levels at which a program can be looked at, in the order of the pipeline: aten, core, fused, loops, llvm.
+const std::vector<std::string>& emit_levels();
+/// The graph as it is at that level. UsageError for an unknown one.
+std::string emit(ir::Graph graph, const std::string& level);
+
+/// `in_place` says which results the caller writes into which inputs.
 std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                  const CompileOptions& options);
+                                  const CompileOptions& options, const std::vector<InPlace>& in_place = {});
 
 }  // namespace graft

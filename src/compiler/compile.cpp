@@ -164,7 +164,7 @@ Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const F
     if (entry.checks_left.load(std::memory_order_relaxed) > 0 || sampled)
       return checked_call(entry, std::move(bound), call, original, options);
   }
-  return {entry.program->finish(entry.program->forward(std::move(bound))), entry.frame};
+  return {entry.program->finish(entry.program->forward(std::move(bound), /*in_place=*/true)), entry.frame};
 }
 
 Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options)

@@ -28,7 +28,7 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
     }
   try {
     const RandomState before({}, captured.input_values);
-    const auto got = build(std::move(all), captured.generators, options)->run(captured.input_values);
+    const auto got = build(std::move(all), captured.generators, options, {})->run(captured.input_values, false);
     before.restore();
     std::string found;
     ref::interpret(captured.graph, captured.input_values, captured.generators,

@@ -1,16 +1,57 @@
 #include "compiler/explain.h"
 
+#include <map>
 #include <sstream>
 
+#include "codegen/fusion.h"
+#include "compiler/build.h"
 #include "compiler/check.h"
 #include "compiler/checked_call.h"
+#include "ir/clone.h"
+#include "ir/op_traits.h"
+#include "passes/pipeline.h"
 
 namespace graft {
+namespace {
+
+/// Why a call has no kernel.
+std::string_view reason_for(const ir::Node& node) {
+  switch (ir::kind_of(node.op())) {
+    case ir::OpKind::matmul: return "a matrix product: BLAS";
+    case ir::OpKind::convolution: return "a convolution: oneDNN";
+    case ir::OpKind::attention: return "attention: ATen's fused kernel";
+    case ir::OpKind::random: return "draws random numbers: the same stream as eager";
+    default: return "has no lowering";
+  }
+}
+
+void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph, const std::string& level) {
+  auto core = ir::clone(graph);
+  passes::run_passes(passes::compile_passes(), core);
+  const auto schedule = codegen::schedule(core);
+  std::map<std::string, std::pair<int, std::string_view>> calls;
+  size_t kernels = 0;
+  for (const auto& step : schedule.steps) {
+    if (!step.external) {
+      ++kernels;
+      continue;
+    }
+    auto& [count, why] = calls[step.external->op()];
+    ++count, why = reason_for(*step.external);
+  }
+  text << name << ": " << graph.nodes().size() << " operators as captured, " << kernels << " kernel launches, "
+       << schedule.steps.size() - kernels << " calls\n";
+  for (const auto& [op, call] : calls) text << "  " << call.first << " x " << op << " (" << call.second << ")\n";
+  if (!level.empty()) text << emit(ir::clone(graph), level);
+}
+
+}  // namespace
 
 std::string explain(const detail::Flat& call, const detail::Original& original,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& roots, const CompileOptions& options,
                     const std::string& level) {
   std::ostringstream text;
+  if (!level.empty()) emit(ir::Graph(), level);  // an unknown level is an error before any work
   const auto modules = std::make_shared<ModuleTree>(roots);
   const RandomState before({}, call.tensors);
   std::optional<Capture> captured;
@@ -24,25 +65,19 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
     return text.str();
   }
   before.restore();
-  const auto captured_text = ir::to_string(captured->graph);
-  const size_t nodes = captured->graph.nodes().size();
-  const Program program(*captured, options);
-  text << "graphs: 1 (" << nodes << " nodes" << (program.trains() ? ", forward and backward" : "") << ")\n"
-       << "graph breaks: 0\n";
-  int64_t kernels = 0, calls = 0;
-  for (const auto* executable : program.executables()) {
-    kernels += executable->kernels();
-    calls += executable->extern_calls();
-  }
-  text << "kernels: " << kernels << "\nextern calls: " << calls << "\nguards:\n";
+  const auto parts = parts_of(*captured);
+  text << "graphs: 1\ngraph breaks: 0\nguards:\n";
   for (const auto& line : ArgumentGuards(call.tensors, call.fixed).to_strings()) text << "  " << line << "\n";
-  for (size_t i = 0; i < program.sources().size(); ++i)
-    if (program.sources()[i].kind == Source::Kind::slot) {
-      const auto& slot = modules->slots()[program.sources()[i].index];
+  for (const auto& source : captured->sources)
+    if (source.kind == Source::Kind::slot) {
+      const auto& slot = modules->slots()[source.index];
       text << "  " << slot.path << ": " << TensorGuard(slot.tensor()).to_string() << "\n";
     }
+  text << "  grad mode, inference mode, autocast, determinism, default dtype; the module tree and its training flags\n";
+  explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
+  if (parts.backward) explain_graph(text, "backward", *parts.backward, level);
+  const Program program(*captured, options);
   for (const auto* executable : program.executables()) text << executable->describe() << "\n";
-  if (level == "aten") text << captured_text;
   return text.str();
 }
 

@@ -45,26 +45,42 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       mutations_(capture.mutations),
       gradients_(capture.gradients),
       forward_results_(capture.forward_results) {
-  if (capture.gradients.empty()) {
-    for (size_t i = 0; i < sources_.size(); ++i) forward_inputs_.push_back(i);
-    forward_ = build(ir::clone(capture.graph), generators_, options);
-    return;
-  }
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
-  autograd::PartitionOptions how;
-  for (const auto& mutation : mutations_) how.mutated_inputs.push_back(mutation.input);
-  auto joint = ir::clone(capture.graph);
-  passes::run_passes(passes::joint_passes(), joint);
-  auto parts = autograd::partition(joint, forward_results_, capture.tangent_inputs, how);
-  forward_inputs_ = parts.forward_inputs;
-  backward_inputs_ = parts.backward_inputs;
-  forward_ = build(std::move(parts.forward), generators_, options);
-  backward_ = build(std::move(parts.backward), generators_, options);
+  auto parts = parts_of(capture);
+  forward_inputs_ = std::move(parts.forward_inputs);
+  backward_inputs_ = std::move(parts.backward_inputs);
+  std::vector<InPlace> in_place;
+  for (const auto& mutation : mutations_) {
+    const auto place = std::find(forward_inputs_.begin(), forward_inputs_.end(), mutation.input);
+    if (place != forward_inputs_.end())
+      in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
+  }
+  forward_ = build(std::move(parts.forward), generators_, options, in_place);
+  if (parts.backward) backward_ = build(std::move(*parts.backward), generators_, options, {});
 }
 
-Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
+Parts parts_of(const Capture& capture) {
+  Parts parts;
+  auto joint = ir::clone(capture.graph);
+  if (capture.gradients.empty()) {
+    for (size_t i = 0; i < capture.sources.size(); ++i) parts.forward_inputs.push_back(i);
+    parts.forward = std::move(joint);
+    return parts;
+  }
+  passes::run_passes(passes::joint_passes(), joint);
+  autograd::PartitionOptions how;
+  for (const auto& mutation : capture.mutations) how.mutated_inputs.push_back(mutation.input);
+  auto cut = autograd::partition(joint, capture.forward_results, capture.tangent_inputs, how);
+  parts.forward = std::move(cut.forward);
+  parts.forward_inputs = std::move(cut.forward_inputs);
+  parts.backward = std::move(cut.backward);
+  parts.backward_inputs = std::move(cut.backward_inputs);
+  return parts;
+}
+
+Program::Pass Program::forward(std::vector<at::Tensor> inputs, bool in_place) const {
   Pass pass;
-  pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs);
+  pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs, in_place);
   if (trains()) {
     pass.saved.assign(std::make_move_iterator(pass.results.begin() + static_cast<int64_t>(forward_results_)),
                       std::make_move_iterator(pass.results.end()));
@@ -95,7 +111,7 @@ std::vector<at::Tensor> Program::backward(const Pass& pass, const std::vector<at
     arguments.push_back(input);
   }
   for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
-  const auto found = backward_->run(arguments);
+  const auto found = backward_->run(arguments, false);
   std::vector<at::Tensor> gradients;
   gradients.reserve(gradients_.size());
   for (const auto& gradient : gradients_)
@@ -109,8 +125,13 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   std::vector<size_t> unique;  // for each output that wants a gradient, its place among `differentiated`
   std::vector<at::Tensor> outputs(outputs_.size());
   for (const auto& mutation : mutations_) {
+    auto& input = pass->inputs[mutation.input];
+    if (input.is_same(pass->results[mutation.result])) {
+      if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
+      continue;
+    }
     const at::NoGradGuard no_grad;
-    pass->inputs[mutation.input].copy_(pass->results[mutation.result]);
+    input.copy_(pass->results[mutation.result]);
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const auto& output = outputs_[i];

@@ -1,6 +1,7 @@
 // A captured function, compiled: what a call does once its guards hold.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,15 @@
 #include "runtime/executable.h"
 
 namespace graft {
+
+/// The graphs of a capture that are compiled: all of it, or cut into forward and backward.
+struct Parts {
+  ir::Graph forward;
+  std::vector<size_t> forward_inputs;  ///< of the captured graph
+  std::optional<ir::Graph> backward;
+  std::vector<size_t> backward_inputs;  ///< that the backward part takes directly, after the saved values
+};
+Parts parts_of(const Capture& capture);
 
 class Program : public std::enable_shared_from_this<Program> {
  public:
@@ -19,14 +29,15 @@ class Program : public std::enable_shared_from_this<Program> {
   bool trains() const { return backward_ != nullptr; }
 
   /// What the forward pass computes: the graph's forward results, and what the backward pass will need. Nothing
-  /// is changed by it.
+  /// is changed by it, unless asked for.
   struct Pass {
     std::vector<at::Tensor> inputs;  ///< of the graph, without tangents
     std::vector<at::Tensor> results;
     std::vector<at::Tensor> saved;
     std::vector<uint32_t> versions;  ///< of the inputs that the backward pass reads
   };
-  Pass forward(std::vector<at::Tensor> inputs) const;
+  /// With `in_place` it may change the inputs that finish() would change.
+  Pass forward(std::vector<at::Tensor> inputs, bool in_place = false) const;
   /// Gradients, one for each of the capture's. Tangents may be undefined and of any strides.
   std::vector<at::Tensor> backward(const Pass& pass, const std::vector<at::Tensor>& tangents) const;
 

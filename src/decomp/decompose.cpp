@@ -1,5 +1,7 @@
 #include "decomp/decompose.h"
 
+#include <algorithm>
+
 #include "decomp/table.h"
 #include "ir/op_traits.h"
 
@@ -50,6 +52,13 @@ bool decompose_once(ir::Graph& graph) {
 }
 
 }  // namespace
+
+std::vector<std::string> decomposed_operators() {
+  std::vector<std::string> names;
+  for (const auto& [name, how] : table()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 void decompose(ir::Graph& graph) {
   // A decomposition may give operators that have one themselves.

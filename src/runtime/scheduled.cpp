@@ -42,11 +42,13 @@ struct Slot {
   ir::TensorType type;
   int64_t place = 0;    // arena: bytes; view: elements into the root
   size_t root = none;   // view: slot of the root
+  size_t into = none;   // own: the input that a run in place writes instead
 };
 
 struct Pointer {
   size_t slot;
   int64_t bytes;
+  bool written;
 };
 
 /// Products that can write where they are told.
@@ -72,13 +74,14 @@ struct Action {
 struct Frame {
   at::Tensor arena;
   std::vector<at::Tensor> table;
+  std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
   std::vector<void*> pointers;
 };
 
 class Scheduled : public Executable {
  public:
   Scheduled(const ir::Graph& graph, const codegen::Schedule& schedule, CompiledKernels kernels,
-            const std::vector<at::Generator>& generators)
+            const std::vector<at::Generator>& generators, const std::vector<InPlace>& in_place)
       : kernels_(std::move(kernels)) {
     for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
     inputs_ = slots_.size();
@@ -91,20 +94,21 @@ class Scheduled : public Executable {
       if (step.external) ++extern_calls_;
     }
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
+    for (const auto& pair : in_place) write_into(graph, schedule, pair);
     plan(schedule);
     text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) + " different), " +
             std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) + " bytes of temporaries";
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool in_place) override {
     TORCH_CHECK(inputs.size() == inputs_, "the program takes ", inputs_, " inputs, got ", inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
     auto frame = take();
     for (size_t i = 0; i < inputs.size(); ++i) frame->table[i] = inputs[i];
     std::vector<at::Tensor> results;
     try {
-      for (const auto& action : actions_) perform(action, *frame);
-      for (const size_t slot : last_views_) make(slot, *frame);
+      for (const auto& action : actions_) perform(action, *frame, in_place);
+      for (const size_t slot : last_views_) make(slot, *frame, in_place);
       results.reserve(results_.size());
       for (const size_t slot : results_) results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
     } catch (...) {
@@ -169,7 +173,8 @@ class Scheduled : public Executable {
     action.launcher = std::move(launcher);
     for (const auto* value : step.buffers) {
       const auto& root = root_of(*value);
-      action.buffers.push_back({slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype)});
+      const bool written = step.kernel.buffers[action.buffers.size()].written;
+      action.buffers.push_back({slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype), written});
     }
     for (const auto* node : step.nodes) {
       action.what = ir::to_string(*node);
@@ -195,6 +200,46 @@ class Scheduled : public Executable {
     }
     action.call = std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
     return action;
+  }
+
+  /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel itself
+  /// reads it only at the very place it writes.
+  void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
+    const auto* result = graph.results()[pair.result];
+    const auto* input = graph.inputs()[pair.input].get();
+    if (!result || !numbers_.contains(result) || result->type() != input->type()) return;
+    auto& slot = slots_[numbers_.at(result)];
+    if (slot.kind != Slot::Kind::own) return;
+    for (const auto* other : graph.results())
+      if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
+    bool written = false;
+    for (const auto& step : schedule.steps) {
+      if (step.external) {
+        for (const auto* value : step.external->inputs())
+          if (written && &root_of(*value) == input) return;
+        continue;
+      }
+      if (written) {
+        for (const auto* value : step.buffers)
+          if (&root_of(*value) == input) return;
+        continue;
+      }
+      written = std::any_of(step.buffers.begin(), step.buffers.end(), [&](const Value* v) { return v == result; });
+      if (written && !reads_where_it_writes(step, *result, *input)) return;
+    }
+    if (written) slot.into = pair.input;
+  }
+
+  static bool reads_where_it_writes(const codegen::Step& step, const Value& result, const Value& input) {
+    const codegen::Index* place = nullptr;
+    for (const auto& i : step.kernel.code)
+      if (i.op == codegen::Op::store && step.buffers[static_cast<size_t>(i.buffer)] == &result) place = &i.index;
+    return std::all_of(step.kernel.code.begin(), step.kernel.code.end(), [&](const codegen::Instruction& i) {
+      if (i.op != codegen::Op::load || &root_of(*step.buffers[static_cast<size_t>(i.buffer)]) != &input) return true;
+      // In a kernel of several phases an earlier store would be read by a later one.
+      return step.kernel.phases <= 1 && i.indirect.empty() && i.index == *place &&
+             offset_in_root(*step.buffers[static_cast<size_t>(i.buffer)]) == 0;
+    });
   }
 
   /// Lives of all slots, the arena's plan, and what each action has to make and may drop.
@@ -259,10 +304,18 @@ class Scheduled : public Executable {
     return root.as_strided(slot.type.sizes, slot.type.strides, root.storage_offset() + slot.place);
   }
 
+  static at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) {
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                           at::scalarTypeToTypeMeta(to_torch(type.dtype)));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, offset);
+    return tensor;
+  }
+
   std::unique_ptr<Frame> new_frame() const {
     auto frame = std::make_unique<Frame>();
     frame->arena = at::empty({arena_bytes_ + runtime::kBufferAlignment}, at::kByte);
     frame->table.resize(slots_.size());
+    frame->kept.resize(slots_.size());
     frame->pointers.resize(most_buffers_);
     const auto start = reinterpret_cast<uintptr_t>(frame->arena.data_ptr());
     const auto skew = static_cast<int64_t>(-start & (runtime::kBufferAlignment - 1));
@@ -271,10 +324,7 @@ class Scheduled : public Executable {
       if (slot.kind == Slot::Kind::arena) {
         // The storage is shared with the arena, so that the tensor may outlive a frame without danger.
         const auto size = ir::size_of(slot.type.dtype);
-        auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(frame->arena.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                               at::scalarTypeToTypeMeta(to_torch(slot.type.dtype)));
-        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(slot.type.sizes, slot.type.strides, (slot.place + skew) / size);
-        frame->table[s] = std::move(tensor);
+        frame->table[s] = tensor_over(frame->arena.storage(), slot.type, (slot.place + skew) / size);
       }
     }
     for (size_t s = 0; s < slots_.size(); ++s)
@@ -306,18 +356,31 @@ class Scheduled : public Executable {
     pool_.push_back(std::move(frame));
   }
 
-  void make(size_t number, Frame& frame) const {
+  void make(size_t number, Frame& frame, bool in_place) const {
     const auto& slot = slots_[number];
-    frame.table[number] = slot.kind == Slot::Kind::view
-                              ? view_of(frame.table[slot.root], slot)
-                              : at::empty_strided(slot.type.sizes, slot.type.strides, at::dtype(to_torch(slot.type.dtype)));
+    auto& tensor = frame.table[number];
+    if (slot.kind == Slot::Kind::view) {
+      tensor = view_of(frame.table[slot.root], slot);
+    } else if (in_place && slot.into != none) {
+      tensor = frame.table[slot.into];
+    } else {
+      // Fresh pages cost more than the arithmetic on them: take the memory of an earlier run if it came back.
+      auto& kept = frame.kept[number];
+      if (!kept || kept.use_count() > 1) kept = at::empty({bytes_of(slot.type)}, at::kByte).storage();
+      tensor = tensor_over(kept, slot.type, 0);
+    }
   }
 
-  void perform(const Action& action, Frame& frame) const {
-    for (const size_t slot : action.make) make(slot, frame);
+  void perform(const Action& action, Frame& frame, bool in_place) const {
+    for (const size_t slot : action.make) make(slot, frame, in_place);
     if (action.launcher) {
-      for (size_t i = 0; i < action.buffers.size(); ++i)
-        frame.pointers[i] = static_cast<char*>(frame.table[action.buffers[i].slot].data_ptr()) + action.buffers[i].bytes;
+      for (size_t i = 0; i < action.buffers.size(); ++i) {
+        const auto& buffer = action.buffers[i];
+        const auto& tensor = frame.table[buffer.slot];
+        // Asking for a pointer to write copies a tensor that shares its memory (weights mapped from a file).
+        auto* start = buffer.written ? tensor.data_ptr() : const_cast<void*>(tensor.const_data_ptr());
+        frame.pointers[i] = static_cast<char*>(start) + buffer.bytes;
+      }
       if (!action.launcher->launch(frame.pointers.data()))
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
     } else if (action.product) {
@@ -355,8 +418,9 @@ class Scheduled : public Executable {
 }  // namespace
 
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
-                                           CompiledKernels kernels, const std::vector<at::Generator>& generators) {
-  return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators);
+                                           CompiledKernels kernels, const std::vector<at::Generator>& generators,
+                                           const std::vector<InPlace>& in_place) {
+  return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators, in_place);
 }
 
 }  // namespace graft

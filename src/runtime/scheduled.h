@@ -23,6 +23,7 @@ struct CompiledKernels {
 
 /// The graph may go afterwards.
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
-                                           CompiledKernels kernels, const std::vector<at::Generator>& generators);
+                                           CompiledKernels kernels, const std::vector<at::Generator>& generators,
+                                           const std::vector<InPlace>& in_place);
 
 }  // namespace graft

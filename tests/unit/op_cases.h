@@ -176,6 +176,12 @@ inline std::vector<Case> choice_cases() {
   };
 }
 
+/// Its derivative is taken from the result.
+inline Tensor elu_in_place(const Inputs& i) {
+  auto made = i.x * 1.5;
+  return at::elu_(made, 1.3);
+}
+
 inline std::vector<Case> activation_cases() {
   return {
       {"aten::relu", numbers, anything, GRAFT_CASE(i.x.relu())},
@@ -183,7 +189,7 @@ inline std::vector<Case> activation_cases() {
       {"aten::gelu", floats, anything, GRAFT_CASE(at::gelu(i.x, "tanh"))},
       {"aten::silu", floats, anything, GRAFT_CASE(at::silu(i.x))},
       {"aten::elu", floats, anything, GRAFT_CASE(at::elu(i.x, 1.3, 0.7, 1.1))},
-      {"aten::elu", floats, no_gradient | plain, GRAFT_CASE(at::elu_(at::mul(i.x, 1.5), 1.3))},
+      {"aten::elu", floats, plain, GRAFT_CASE(elu_in_place(i))},
       {"aten::softplus", floats, anything, GRAFT_CASE(at::softplus(i.x, 1.5, 3))},
       {"aten::leaky_relu", floats, anything, GRAFT_CASE(at::leaky_relu(i.x, 0.2))},
       {"aten::hardtanh", floats, anything, GRAFT_CASE(at::hardtanh(i.x, -0.5, 0.6))},
@@ -237,6 +243,12 @@ inline Tensor put_row(const Inputs& i, int64_t row) {
   return made;
 }
 
+inline Tensor back_into_slice(const Inputs& i) {
+  auto sizes = i.x.sizes().vec();
+  sizes[0] = 2 * sizes[0] + 1;
+  return at::slice_backward(i.x, sizes, 0, 1, sizes[0], 2);
+}
+
 inline std::vector<Case> movement_cases() {
   return {
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y}, 0))},
@@ -249,7 +261,7 @@ inline std::vector<Case> movement_cases() {
       {"aten::select_scatter", all, rank1 | elements, GRAFT_CASE(put_row(i, 0))},
       {"aten::select_scatter", all, rank1 | elements, GRAFT_CASE(put_row(i, -1))},
       {"aten::slice_backward", all, no_gradient | rank1 | elements,
-       GRAFT_CASE(at::slice_backward(i.x, {2 * i.x.size(0) + 1, i.x.size(-1)}, 0, 1, 2 * i.x.size(0) + 1, 2)), none},
+       GRAFT_CASE(back_into_slice(i))},
       {"aten::select_backward", all, no_gradient, GRAFT_CASE(at::select_backward(i.rows32, {3, 5}, 0, 1))},
       {"aten::constant_pad_nd", all, rank1, GRAFT_CASE(at::constant_pad_nd(i.x, {1, 2}, 1))},
       {"aten::constant_pad_nd", all, rank2 | elements, GRAFT_CASE(at::constant_pad_nd(i.x, {-1, 2, 3, -1}))},

@@ -26,7 +26,8 @@ void throw_if_interrupted() {
 /// The processes below `pid`, also those in sessions of their own: Inductor's compile workers are.
 void append_descendants(pid_t pid, std::vector<pid_t>& found) {
   std::error_code none;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", none)) {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", none)) {
     std::ifstream children(task.path() / "children");
     for (pid_t child = 0; children >> child;) {
       found.push_back(child);
@@ -106,8 +107,8 @@ Child::Child(std::string name, const std::vector<std::string>& command,
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
-  const int error = ::posix_spawnp(&pid_, arguments[0].c_str(), &files, &attributes, pointers(arguments).data(),
-                                   pointers(variables).data());
+  const int error = ::posix_spawnp(&pid_, arguments[0].c_str(), &files, &attributes,
+                                   pointers(arguments).data(), pointers(variables).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {

@@ -45,7 +45,8 @@ Model llama(const std::string& name, int64_t layers, int64_t hidden, int64_t int
           .backward = {.steady = 0.8, .cold = 1.0 / 50, .warm = 1.0 / 25}};
 }
 
-// Dropout is off everywhere: graft, eager Python and Inductor draw different random numbers, and results are compared.
+// Dropout is off everywhere: graft, eager Python and Inductor draw different random numbers, and results are
+// compared.
 Model opt() {
   const auto ids = whole_numbers({4, 64}, 8000);
   return {.name = "opt",
@@ -135,7 +136,8 @@ void append(const Model& model, std::vector<Row>& rows) {
                   .goals = model.backward});
 }
 
-Row micro(const std::string& op, const std::string& dtype, const ordered_json& inputs, int64_t elements_moved) {
+Row micro(const std::string& op, const std::string& dtype, const ordered_json& inputs,
+          int64_t elements_moved) {
   const bool single = dtype == "float32";
   return {.name = "micro-" + op + "-" + dtype,
           .work = op,
@@ -151,12 +153,12 @@ void append_micro_cases(const std::string& dtype, std::vector<Row>& rows) {
   const auto matrix = numbers({kRows, kColumns}, dtype), flat = numbers({kElements}, dtype),
              row = numbers({kColumns}, dtype);
   rows.push_back(micro("pointwise", dtype, {{"x", flat}, {"y", flat}, {"z", flat}}, 4 * kElements));
-  rows.push_back(
-      micro("layer_norm", dtype, {{"x", matrix}, {"weight", row}, {"bias", row}}, 2 * kElements + 2 * kColumns));
+  rows.push_back(micro("layer_norm", dtype, {{"x", matrix}, {"weight", row}, {"bias", row}},
+                       2 * kElements + 2 * kColumns));
   rows.push_back(micro("rms_norm", dtype, {{"x", matrix}, {"weight", row}}, 2 * kElements + kColumns));
   rows.push_back(micro("softmax", dtype, {{"x", matrix}}, 2 * kElements));
-  rows.push_back(
-      micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({kRows}, kColumns)}}, kElements));
+  rows.push_back(micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({kRows}, kColumns)}},
+                       kElements));
 }
 
 std::string joined(const std::vector<Row>& rows) {
@@ -169,9 +171,10 @@ std::string joined(const std::vector<Row>& rows) {
 
 std::vector<Row> suite_named(const std::string& name) {
   if (name != "cpu")
-    throw WrongUsage("--suite " + name +
-                     ": there is only the suite \"cpu\"; gpu, vision, adapters, train and decode come with their "
-                     "parts of graft");
+    throw WrongUsage(
+        "--suite " + name +
+        ": there is only the suite \"cpu\"; gpu, vision, adapters, train and decode come with their "
+        "parts of graft");
   std::vector<Row> rows;
   for (const auto& model :
        {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})

@@ -11,6 +11,8 @@ class WrongUsage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+void add_explain(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_forward(CLI::App& app);
 void add_info(CLI::App& app);
 

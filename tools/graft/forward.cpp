@@ -10,6 +10,7 @@
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
+#include "inputs.h"
 #include "io/format/atomic_file.h"
 #include "runtime/memory_meter.h"
 
@@ -24,29 +25,6 @@ struct ForwardFlags {
   bool grads = false, json = false;
   int64_t repeat = 0;
 };
-
-ModelInputs read_inputs(const std::string& path, const PreTrainedModel& model) {
-  const auto file = SafetensorsFile::open(path);
-  ModelInputs inputs;
-  const std::pair<std::string_view, at::Tensor*> places[] = {{"input_ids", &inputs.input_ids},
-                                                             {"attention_mask", &inputs.attention_mask},
-                                                             {"labels", &inputs.labels},
-                                                             {"position_ids", &inputs.position_ids},
-                                                             {"token_type_ids", &inputs.token_type_ids},
-                                                             {"pixel_values", &inputs.pixel_values}};
-  for (const auto& name : file->names()) {
-    const auto place =
-        std::find_if(std::begin(places), std::end(places), [&](const auto& p) { return p.first == name; });
-    if (place == std::end(places))
-      throw FormatError(
-          "[forward] " + path + " holds \"" + name +
-          "\"; known inputs: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values");
-    auto tensor = file->tensor(name).to(model.device());
-    if (name == "pixel_values") tensor = tensor.to(model.dtype());
-    *place->second = tensor;
-  }
-  return inputs;
-}
 
 void wait_for(const at::Device& device) {
   if (!device.is_cpu()) at::detail::getCUDAHooks().deviceSynchronize(device.index());

@@ -28,7 +28,9 @@ int main(int argc, char** argv) {
       "COMMAND --help` says more.");
   app.set_version_flag("--version", graft::build_summary());
   app.require_subcommand(1);
+  graft::cli::add_bench(app);
   graft::cli::add_forward(app);
+  graft::cli::add_explain(app);
   graft::cli::add_info(app);
   try {
     app.parse(argc, argv);

@@ -39,7 +39,7 @@ class Interpreter : public Executable {
     size_ = places.size();
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) override {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool /*in_place*/) override {
     TORCH_CHECK(inputs.size() == inputs_, "the graph takes ", inputs_, " inputs, got ", inputs.size());
     const Plain plain;
     std::vector<at::Tensor> table(size_);

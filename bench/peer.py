@@ -1,0 +1,75 @@
+"""The Python child of `graft bench --against python`: answers requests on standard input, one line of JSON each.
+
+tools/graft/bench_child.h has the protocol. The packages are looked up before anything is imported, so that a missing one is said at once.
+"""
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+
+PACKAGES = ("torch", "transformers", "accelerate", "safetensors")
+
+
+def versions():
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def timed(work):
+    start = time.perf_counter()
+    work.call()
+    return time.perf_counter() - start
+
+
+class Peer:
+    def __init__(self):
+        self.work = None
+
+    def answer(self, request):
+        import work  # brings torch
+
+        match request["do"]:
+            case "make":
+                work.make_files(request)
+            case "load":
+                self.work = work.load(request)
+            case "first_call":
+                return {"seconds": timed(self.work)}
+            case "outputs":
+                self.work.call()
+                work.save(self.work.outputs(), request["path"])
+            case "run":
+                self.work.call()  # brings the processor's caches back from whoever had them before
+                return {"times_ms": [1e3 * timed(self.work) for _ in range(request["calls"])]}
+            case unknown:
+                raise ValueError(f"unknown request {unknown!r}")
+        return {}
+
+
+def main():
+    # What libraries print must not get between the replies.
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    print(json.dumps({"versions": versions()}), file=replies)
+    peer = Peer()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "quit":
+            print("{}", file=replies)
+            return
+        try:
+            reply = peer.answer(request)
+        except Exception as error:  # the parent decides what a failure means
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=replies)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Python's side of a bench row: the work itself, eager or under torch.compile. tools/graft/bench_work.cpp is the same in C++."""
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+OPS = {
+    "pointwise": lambda x, y, z: F.gelu(x) * y + z,
+    "layer_norm": lambda x, weight, bias: F.layer_norm(x, x.shape[-1:], weight, bias),
+    "rms_norm": lambda x, weight: F.rms_norm(x, x.shape[-1:], weight, 1e-6),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "cross_entropy": lambda x, target: F.cross_entropy(x, target),
+}
+
+
+class OpWork:
+    """One op over tensors, without gradients."""
+
+    def __init__(self, folder, op, names, how):
+        tensors = load_file(folder / "inputs.safetensors")
+        self.inputs = [tensors[name].clone() for name in names]
+        self.op = torch.compile(OPS[op]) if how == "compile" else OPS[op]
+        self.out = None
+
+    def call(self):
+        self.out = None
+        with torch.no_grad():
+            self.out = self.op(*self.inputs)
+
+    def outputs(self):
+        return {"out": self.out}
+
+
+def compiled_regions(model):
+    """Every repeated block compiled by itself, as Accelerate does it."""
+    from accelerate.utils import compile_regions
+
+    return compile_regions(model)
+
+
+class ModelWork:
+    """A model's forward pass, or forward and backward into gradients, called as transformers' users call it."""
+
+    HOW = {"eager": lambda model: model, "compile": torch.compile, "regional": compiled_regions}
+
+    def __init__(self, folder, backward, how):
+        import transformers
+
+        name = json.loads((folder / "model" / "config.json").read_text())["architectures"][0]
+        model = getattr(transformers, name).from_pretrained(folder / "model", dtype=torch.float32)
+        self.model = self.HOW[how](model.train(backward))
+        self.inputs = load_file(folder / "inputs.safetensors")
+        self.backward = backward
+        self.out = None
+
+    def call(self):
+        self.out = None
+        with torch.set_grad_enabled(self.backward):
+            if self.backward:
+                self.model.zero_grad(set_to_none=True)
+            self.out = self.model(**self.inputs)
+            if self.backward:
+                self.out.loss.backward()
+
+    def outputs(self):
+        found = {"logits": self.out.logits.detach()}
+        if self.backward:
+            found["loss"] = self.out.loss.detach()
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:  # torch.compile's wrappers put a word of theirs into the path
+                    found["grad." + name.replace("_orig_mod.", "")] = parameter.grad
+        return found
+
+
+# TRAIN STEP: a class StepWork goes here (the forward, loss.backward() and torch.optim.AdamW's step, which torch.compile takes as one
+# function), its branch into load() below. Its outputs are the loss and the parameters after the step.
+
+
+def load(request):
+    folder, work, how = Path(request["folder"]), request["work"], request["how"]
+    if work in ("forward", "backward"):
+        return ModelWork(folder, work == "backward", how)
+    return OpWork(folder, work, request["inputs"], how)
+
+
+def random_tensor(wanted):
+    if "below" in wanted:
+        return torch.randint(wanted["below"], wanted["shape"])
+    return torch.randn(wanted["shape"]).to(getattr(torch, wanted["dtype"]))
+
+
+def make_files(request):
+    """The checkpoint and the inputs of a row, random but always the same."""
+    folder, config = Path(request["folder"]), request["config"]
+    torch.manual_seed(0)
+    if config:
+        import transformers
+
+        made = transformers.AutoConfig.for_model(**config)
+        getattr(transformers, config["architectures"][0])(made).save_pretrained(folder / "model")
+    save_file({name: random_tensor(wanted) for name, wanted in request["inputs"].items()}, folder / "inputs.safetensors")
+
+
+def save(tensors, path):
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)

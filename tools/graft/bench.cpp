@@ -1,0 +1,188 @@
+// graft bench: graft against Python over the same files on the same machine, in one run.
+#include <sys/sysinfo.h>
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "bench_child.h"
+#include "bench_measure.h"
+#include "bench_report.h"
+#include "bench_statistics.h"
+#include "bench_worker.h"
+#include "command.h"
+#include "graft/version.h"
+#include "io/format/atomic_file.h"
+
+namespace graft::cli {
+namespace {
+
+using namespace bench;
+namespace fs = std::filesystem;
+
+struct BenchFlags {
+  std::string suite = "cpu", against, html, json, python;
+  std::vector<std::string> only;
+  int64_t rounds = 10, threads = 0;
+  bool skip_compile = false, list = false, worker = false;
+};
+
+/// A folder of its own, gone when the run is over.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    auto name = (fs::temp_directory_path() / "graft-bench-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw Error("[bench] cannot make a folder like " + name);
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code none;
+    fs::remove_all(path_, none);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+fs::path own_program() { return fs::read_symlink("/proc/self/exe"); }
+
+/// `name` in the folder of the program or one above it: a build folder lies in the source tree.
+fs::path above_program(const fs::path& name) {
+  auto folder = own_program().parent_path();
+  for (int level = 0; level < 3; ++level, folder = folder.parent_path())
+    if (fs::exists(folder / name)) return folder / name;
+  return {};
+}
+
+ordered_json machine() {
+  std::string processor = "unknown processor";
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("model name")) {
+      processor = line.substr(line.find(':') + 2);
+      break;
+    }
+  double load = 0;
+  ::getloadavg(&load, 1);
+  struct sysinfo info{};
+  ::sysinfo(&info);
+  return {{"processor", processor},
+          {"cores", std::thread::hardware_concurrency()},
+          {"memory_bytes", static_cast<uint64_t>(info.totalram) * info.mem_unit},
+          {"load_average", load}};
+}
+
+std::string now() {
+  const auto time = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+Settings settings_of(const BenchFlags& flags, const fs::path& scratch) {
+  Settings settings{.rounds = flags.rounds,
+                    .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
+                    .against_python = flags.against == "python",
+                    .skip_compile = flags.skip_compile,
+                    .program = own_program(),
+                    .python = flags.python,
+                    .peer = above_program(fs::path("bench") / "peer.py"),
+                    .scratch = scratch};
+  if (settings.python.empty()) settings.python = above_program(fs::path(".venv") / "bin" / "python");
+  if (settings.python.empty()) settings.python = "python3";
+  if (settings.against_python && settings.peer.empty())
+    throw Error(
+        "[bench] --against python needs bench/peer.py of graft's sources: run graft from its build folder");
+  return settings;
+}
+
+/// Paths that cannot be written are found before an hour of measuring, not after it.
+void check_writable(const std::string& path) {
+  const auto folder = fs::absolute(path).parent_path();
+  if (!path.empty() && !fs::is_directory(folder))
+    throw Error("[bench] " + path + ": there is no folder " + folder.string());
+}
+
+int64_t errors_in(const ordered_json& document) {
+  int64_t count = 0;
+  for (const auto& row : document["rows"])
+    for (const auto& [name, found] : row["contenders"].items()) count += found.contains("error") ? 1 : 0;
+  return count;
+}
+
+void run(const BenchFlags& flags) {
+  if (flags.worker) return serve();
+  const auto rows = chosen(suite_named(flags.suite), flags.only);
+  if (flags.list) {
+    for (const auto& row : rows) std::cout << row.name << "\n";
+    return;
+  }
+  for (const auto& path : {flags.html, flags.json}) check_writable(path);
+  const InterruptGuard guard;
+  const ScratchFolder scratch;
+  const auto settings = settings_of(flags, scratch.path());
+
+  ordered_json document{
+      {"graft", build_summary()}, {"suite", flags.suite},        {"date", now()},
+      {"machine", machine()},     {"threads", settings.threads}, {"rounds", settings.rounds}};
+  if (settings.against_python)
+    document["python"] = python_versions(
+        settings, std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_model(); }));
+  document["rows"] = ordered_json::array();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto where =
+        "[" + std::to_string(i + 1) + "/" + std::to_string(rows.size()) + "] " + rows[i].name + ": ";
+    auto measured =
+        measure(rows[i], settings, [&](const std::string& what) { std::cerr << where + what + "\n"; });
+    add_statistics(rows[i], measured);
+    document["rows"].push_back(measured);
+    // After every row: whoever stops a long run keeps what there is.
+    if (!flags.json.empty()) io::write_file_atomically(flags.json, document.dump(1) + "\n");
+    if (!flags.html.empty()) io::write_file_atomically(flags.html, html_of(document));
+  }
+  std::cout << text_of(document) << std::flush;
+  if (const auto errors = errors_in(document); errors > 0)
+    throw Error("[bench] " + std::to_string(errors) + " measurements failed; the table says which");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
+  auto flags = std::make_shared<BenchFlags>();
+  command->add_option("--suite", flags->suite, "What to measure; there is \"cpu\"")->capture_default_str();
+  command
+      ->add_option("--against", flags->against,
+                   "python: transformers eager, torch.compile, and it by regions")
+      ->check(CLI::IsMember({"python"}));
+  command->add_option("--only", flags->only, "Only these rows: names, or beginnings of names up to a dash")
+      ->delimiter(',');
+  command->add_option("--rounds", flags->rounds, "How often each contender has its turn")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "Threads of each contender (default: all cores)")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--skip-compile", flags->skip_compile,
+                    "Leave torch.compile out, which takes a minute or two a row");
+  command->add_option("--html", flags->html, "Write a page with plots, all in one file");
+  command->add_option("--json", flags->json, "Write everything measured, every single call");
+  command->add_option("--python", flags->python,
+                      "The interpreter (default: .venv of the source tree, else python3)");
+  command->add_flag("--list", flags->list, "Print the names of the rows and measure nothing");
+  command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")
+      ->group("");
+  command->footer(
+      "Example:\n  graft bench --against python --only llama6 --html report.html\n\nBoth sides read the same "
+      "files, "
+      "in processes of their own that take turns. docs/benchmarks.md says how to read the table.");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace graft::cli

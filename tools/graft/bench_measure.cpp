@@ -1,0 +1,224 @@
+#include "bench_measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "bench_child.h"
+#include "bench_compare.h"
+
+namespace graft::cli::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTurnSeconds = 0.3;
+constexpr int64_t kFewestCalls = 2, kMostCalls = 200;
+// A first call that is over quickly is measured again, in a new process: one sample of a second says little.
+constexpr int kStarts = 3;
+constexpr double kQuickSeconds = 5;
+
+/// One way to do a row's work.
+struct Contender {
+  std::string name, how;
+  bool python = false;
+  bool compiled = false;  ///< has a cache, so that its first call is cold or warm
+};
+
+std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
+  std::vector<Contender> all{{.name = "graft", .how = "graft", .compiled = true},
+                             {.name = "graft eager", .how = "eager"}};
+  if (settings.against_python) all.push_back({.name = "eager", .how = "eager", .python = true});
+  if (settings.against_python && !settings.skip_compile) {
+    all.push_back({.name = "compile", .how = "compile", .python = true, .compiled = true});
+    if (row.is_model())
+      all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
+  }
+  if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy"});
+  return all;
+}
+
+std::string text_of(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.3f s" : "%.1f s", seconds);
+  return text;
+}
+
+std::unique_ptr<Child> start(const Settings& settings, const fs::path& folder, const Contender& who,
+                             const fs::path& cache) {
+  const std::vector<std::string> command =
+      who.python ? std::vector<std::string>{settings.python, "-u", settings.peer}
+                 : std::vector<std::string>{settings.program, "bench", "--worker"};
+  const std::map<std::string, std::string> environment{{"OMP_NUM_THREADS", std::to_string(settings.threads)},
+                                                       {"GRAFT_CACHE_DIR", cache.string()},
+                                                       {"TORCHINDUCTOR_CACHE_DIR", cache.string()},
+                                                       {"HF_HUB_OFFLINE", "1"},
+                                                       {"TOKENIZERS_PARALLELISM", "false"}};
+  return std::make_unique<Child>(who.name, command, environment, folder / (who.name + ".log"));
+}
+
+class RowRun {
+ public:
+  RowRun(const Row& row, const Settings& settings, const Progress& progress)
+      : row_(row),
+        settings_(settings),
+        progress_(progress),
+        folder_(settings.scratch / row.name),
+        all_(contenders_of(row, settings)) {
+    fs::create_directories(folder_);
+  }
+  ~RowRun() {
+    running_.clear();
+    std::error_code none;
+    fs::remove_all(folder_, none);
+  }
+  RowRun(const RowRun&) = delete;
+  RowRun& operator=(const RowRun&) = delete;
+
+  ordered_json measure() {
+    make_files();
+    // The eager one first: it says what the others' results must be.
+    get_ready(reference());
+    for (const auto& who : all_)
+      if (who.name != reference().name) get_ready(who);
+    take_turns();
+    for (auto& [name, child] : running_) child->quit();
+    return result();
+  }
+
+ private:
+  const Contender& reference() const {
+    const std::string name = settings_.against_python ? "eager" : "graft eager";
+    return *std::find_if(all_.begin(), all_.end(), [&](const auto& who) { return who.name == name; });
+  }
+
+  void say(const Contender& who, const std::string& what) const { progress_(who.name + ": " + what); }
+
+  fs::path outputs_of(const Contender& who) const { return folder_ / (who.name + ".safetensors"); }
+
+  /// Python writes the files where it takes part, as checkpoints come from transformers in life; else graft.
+  void make_files() {
+    const auto child = start(settings_, folder_, reference(), folder_ / "no cache");
+    child->ask({{"do", "make"}, {"folder", folder_}, {"config", row_.config}, {"inputs", row_.inputs}});
+    child->quit();
+  }
+
+  /// A new process with the work loaded, and its first call done.
+  std::unique_ptr<Child> first_call(const Contender& who, const fs::path& cache, const char* kind) {
+    std::vector<std::string> names;
+    for (const auto& [name, wanted] : row_.inputs.items()) names.push_back(name);
+    auto child = start(settings_, folder_, who, cache);
+    child->ask({{"do", "load"},
+                {"folder", folder_},
+                {"work", row_.work},
+                {"how", who.how},
+                {"inputs", names},
+                {"bytes", row_.bytes}});
+    const auto reply = child->ask({{"do", "first_call"}});
+    const auto seconds = reply.at("seconds").get<double>();
+    auto& found = found_[who.name];
+    found["first_call_s"][kind].push_back(seconds);
+    if (reply.contains("counters")) found["counters"][kind] = reply["counters"];
+    say(who, std::string(kind) + " first call " + text_of(seconds));
+    return child;
+  }
+
+  /// First calls over caches that are empty, then over those they filled; the last process goes on.
+  std::unique_ptr<Child> first_calls(const Contender& who) {
+    if (!who.compiled) return first_call(who, folder_ / "no cache", "cold");
+    fs::path cache;
+    const auto repeat = [&](const char* kind, const auto& body) {
+      for (int i = 0; i < kStarts; ++i) {
+        body(i);
+        if (found_[who.name]["first_call_s"][kind].back() > kQuickSeconds) return;
+      }
+    };
+    repeat("cold", [&](int i) {
+      cache = folder_ / (who.name + " cache " + std::to_string(i));
+      first_call(who, cache, "cold")->quit();
+    });
+    std::unique_ptr<Child> last;
+    repeat("warm", [&](int) {
+      if (last) last->quit();
+      last = first_call(who, cache, "warm");
+    });
+    return last;
+  }
+
+  void get_ready(const Contender& who) {
+    try {
+      auto child = first_calls(who);
+      // The second call is graft's second check; what is compared and timed comes after it.
+      child->ask({{"do", "run"}, {"calls", 1}});
+      child->ask({{"do", "outputs"}, {"path", outputs_of(who)}});
+      if (who.how != "copy") check_results(who);
+      const auto once = child->ask({{"do", "run"}, {"calls", 1}}).at("times_ms")[0].get<double>() / 1e3;
+      calls_[who.name] =
+          std::clamp(static_cast<int64_t>(std::ceil(kTurnSeconds / once)), kFewestCalls, kMostCalls);
+      running_[who.name] = std::move(child);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      found_[who.name]["error"] = error.what();
+      say(who, std::string("failed: ") + error.what());
+    }
+  }
+
+  void check_results(const Contender& who) {
+    const auto& right = reference().name;
+    if (found_[right].contains("error"))
+      throw Error("[bench] " + right + " failed, so that nothing says what the result should be");
+    const auto why = difference(outputs_of(who), outputs_of(reference()), row_.tolerance);
+    if (!why.empty())
+      throw Error("[bench] " + who.name + " and " + right + " do not compute the same: " + why);
+  }
+
+  void take_turns() {
+    for (int64_t round = 1; round <= settings_.rounds; ++round) {
+      for (const auto& who : all_) {
+        const auto child = running_.find(who.name);
+        if (child == running_.end()) continue;
+        const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
+        found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
+      }
+      progress_("round " + std::to_string(round) + " of " + std::to_string(settings_.rounds));
+    }
+  }
+
+  ordered_json result() const {
+    ordered_json contenders = ordered_json::object();
+    for (const auto& who : all_)
+      if (const auto found = found_.find(who.name); found != found_.end())
+        contenders[who.name] = found->second;
+    return {{"name", row_.name}, {"work", row_.work}, {"bytes", row_.bytes}, {"contenders", contenders}};
+  }
+
+  const Row& row_;
+  const Settings& settings_;
+  const Progress& progress_;
+  fs::path folder_;
+  std::vector<Contender> all_;
+  std::map<std::string, ordered_json> found_;
+  std::map<std::string, std::unique_ptr<Child>> running_;
+  std::map<std::string, int64_t> calls_;
+};
+
+}  // namespace
+
+ordered_json python_versions(const Settings& settings, bool models) {
+  const Child child("python", {settings.python, settings.peer}, {}, settings.scratch / "python.log");
+  for (const auto& [package, version] : child.versions().items()) {
+    const bool needed = package == "torch" || package == "safetensors" || models;
+    if (needed && version.is_null())
+      throw Error("[bench] " + settings.python.string() + " has no " + package +
+                  ": install requirements.txt there, or name another interpreter with --python");
+  }
+  return child.versions();
+}
+
+ordered_json measure(const Row& row, const Settings& settings, const Progress& progress) {
+  return RowRun(row, settings, progress).measure();
+}
+
+}  // namespace graft::cli::bench

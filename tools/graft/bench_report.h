@@ -1,0 +1,30 @@
+// What a bench run found, for the terminal and as a page: both are views of the same JSON document.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench_rows.h"
+
+namespace graft::cli::bench {
+
+struct Table {
+  std::string title;
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+};
+
+/// The tables that have any rows: steady state, first call, bandwidth, errors.
+std::vector<Table> tables_of(const ordered_json& document);
+
+/// Which machine, versions and settings: name and value.
+std::vector<std::pair<std::string, std::string>> header_of(const ordered_json& document);
+
+/// "5 of 7 goals met"; empty when none was set.
+std::string verdict_of(const ordered_json& document);
+
+std::string text_of(const ordered_json& document);
+/// One file with everything in it: it loads nothing and runs nothing.
+std::string html_of(const ordered_json& document);
+
+}  // namespace graft::cli::bench

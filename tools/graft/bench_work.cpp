@@ -1,0 +1,165 @@
+#include "bench_work.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "graft/compile.h"
+#include "graft/error.h"
+#include "graft/model.h"
+
+namespace graft::cli::bench {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+/// A break would mean that something else than compiled code is measured: an error.
+CompileOptions options_for(const std::string& how) {
+  return {.backend = backend_named(how), .fullgraph = true};
+}
+
+ModelInputs model_inputs(const fs::path& path) {
+  const auto file = SafetensorsFile::open(path);
+  ModelInputs inputs;
+  for (const auto& name : file->names()) {
+    if (name == "input_ids")
+      inputs.input_ids = file->tensor(name);
+    else if (name == "pixel_values")
+      inputs.pixel_values = file->tensor(name);
+    else if (name == "labels")
+      inputs.labels = file->tensor(name);
+    else
+      throw FormatError("[bench] " + path.string() + " holds \"" + name + "\", which no row has");
+  }
+  return inputs;
+}
+
+/// A model's forward pass, or forward and backward into gradients.
+class ModelWork : public Work {
+ public:
+  ModelWork(const fs::path& folder, bool backward, const std::string& how)
+      : model_(AutoModelForAny::from_pretrained(folder / "model")),
+        inputs_(model_inputs(folder / "inputs.safetensors")),
+        backward_(backward),
+        forward_(compile(model_, options_for(how))) {
+    model_->train(backward);
+  }
+
+  void call() override {
+    const at::AutoGradMode mode(backward_);
+    out_ = {};
+    if (backward_) model_->zero_grad();
+    out_ = forward_(inputs_);
+    if (backward_) out_.loss.backward();
+  }
+
+  NamedTensors outputs() const override {
+    NamedTensors found{{"logits", out_.logits.detach()}};
+    if (!backward_) return found;
+    found.emplace_back("loss", out_.loss.detach());
+    for (const auto& [name, parameter] : model_->unique_parameters())
+      if (parameter.grad().defined()) found.emplace_back("grad." + name, parameter.grad());
+    return found;
+  }
+
+ private:
+  std::shared_ptr<PreTrainedModel> model_;
+  ModelInputs inputs_;
+  bool backward_;
+  Compiled<ModelOutput(const ModelInputs&)> forward_;
+  ModelOutput out_;
+};
+
+// TRAIN STEP: a class StepWork goes here, over graft::compile_step (forward, loss, backward and AdamW as one
+// graph), its branch into load_work() below, its row into append() in bench_rows.cpp, its peer into
+// bench/work.py. Its outputs are the loss and the parameters after the step.
+
+using Tensors = std::vector<at::Tensor>;
+
+at::Tensor pointwise(const Tensors& in) { return at::gelu(in[0]) * in[1] + in[2]; }
+at::Tensor layer_norm(const Tensors& in) { return at::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2]); }
+at::Tensor rms_norm(const Tensors& in) { return at::rms_norm(in[0], {in[0].size(-1)}, in[1], 1e-6); }
+at::Tensor softmax(const Tensors& in) { return at::softmax(in[0], -1); }
+at::Tensor cross_entropy(const Tensors& in) { return at::cross_entropy_loss(in[0], in[1]); }
+
+using Op = at::Tensor (*)(const Tensors&);
+
+Op op_named(const std::string& name) {
+  static const std::map<std::string, Op> known{{"pointwise", pointwise},
+                                               {"layer_norm", layer_norm},
+                                               {"rms_norm", rms_norm},
+                                               {"softmax", softmax},
+                                               {"cross_entropy", cross_entropy}};
+  const auto found = known.find(name);
+  if (found == known.end()) throw UsageError("[bench] the work \"" + name + "\" is unknown");
+  return found->second;
+}
+
+/// One op over tensors, without gradients.
+class OpWork : public Work {
+ public:
+  OpWork(const fs::path& folder, const std::string& op, const std::vector<std::string>& names,
+         const std::string& how)
+      : op_(compile(std::function<at::Tensor(const Tensors&)>(op_named(op)), options_for(how))) {
+    const auto file = SafetensorsFile::open(folder / "inputs.safetensors");
+    // Copies: a mapped file has small pages, and bandwidth is what is measured.
+    for (const auto& name : names) inputs_.push_back(file->tensor(name).clone());
+  }
+
+  void call() override {
+    const at::NoGradGuard guard;
+    out_ = {};
+    out_ = op_(inputs_);
+  }
+  NamedTensors outputs() const override { return {{"out", out_}}; }
+
+ private:
+  Compiled<at::Tensor(const Tensors&)> op_;
+  Tensors inputs_;
+  at::Tensor out_;
+};
+
+/// Reads and writes `bytes` in all, as plainly as can be.
+class CopyWork : public Work {
+ public:
+  explicit CopyWork(int64_t bytes)
+      : from_(at::ones({bytes / 2 / 4}, at::kFloat)), to_(at::zeros_like(from_)) {}
+  void call() override { to_.copy_(from_); }
+  NamedTensors outputs() const override { return {{"out", to_}}; }
+
+ private:
+  at::Tensor from_, to_;
+};
+
+at::Tensor random_tensor(const ordered_json& wanted) {
+  const auto shape = wanted.at("shape").get<std::vector<int64_t>>();
+  const auto dtype = wanted.at("dtype").get<std::string>();
+  if (wanted.contains("below")) return at::randint(wanted["below"].get<int64_t>(), shape, at::kLong);
+  return at::randn(shape).to(dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+}
+
+}  // namespace
+
+std::unique_ptr<Work> load_work(const ordered_json& request) {
+  const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
+  const fs::path folder = request.at("folder").get<std::string>();
+  if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
+  if (work == "forward" || work == "backward")
+    return std::make_unique<ModelWork>(folder, work == "backward", how);
+  return std::make_unique<OpWork>(folder, work, request.at("inputs").get<std::vector<std::string>>(), how);
+}
+
+void make_files(const ordered_json& request) {
+  const fs::path folder = request.at("folder").get<std::string>();
+  at::manual_seed(0);
+  if (!request.at("config").is_null())
+    AutoModelForAny::from_config(Config::from_json(request["config"].dump()))
+        ->save_pretrained(folder / "model");
+  NamedTensors inputs;
+  for (const auto& [name, wanted] : request.at("inputs").items())
+    inputs.emplace_back(name, random_tensor(wanted));
+  save_safetensors(folder / "inputs.safetensors", inputs);
+}
+
+}  // namespace graft::cli::bench

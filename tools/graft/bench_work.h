@@ -1,0 +1,25 @@
+// graft's side of a bench row: the work itself, eager or compiled. bench/work.py is the same in Python.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "graft/safetensors.h"
+
+namespace graft::cli::bench {
+
+/// Ready to be called; a call's results live until the next call.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void call() = 0;
+  virtual NamedTensors outputs() const = 0;
+};
+
+/// A request to load (bench_child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
+/// in.
+std::unique_ptr<Work> load_work(const nlohmann::ordered_json& request);
+
+/// A request to make: the checkpoint and the inputs of a row, random but always the same.
+void make_files(const nlohmann::ordered_json& request);
+
+}  // namespace graft::cli::bench
