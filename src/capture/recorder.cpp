@@ -66,6 +66,12 @@ bool gives_no_tensor(const c10::OperatorHandle& op) {
   });
 }
 
+/// "add_": gives back its first argument, changed.
+bool in_place(const c10::OperatorHandle& op) {
+  const auto& name = op.schema().name();
+  return name.ends_with('_') && !name.ends_with("__") && op.schema().is_mutable() && op.schema().returns().size() == 1;
+}
+
 /// Indexing with numbers gives a known shape; only masks make it depend on the data.
 bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
@@ -285,7 +291,20 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
     each_tensor((*stack)[i], [&](const at::Tensor& t) { meta |= t.is_meta(); });
     if ((*stack)[i].isDevice()) meta |= (*stack)[i].toDevice().is_meta();
   }
-  if (meta) return redispatch();
+  if (meta && !in_place(op)) return redispatch();
+  if (meta) {
+    // Some operators (logical_and_, which the gradient of clamp uses) have no kernel for meta tensors outside Python.
+    // What works in place keeps its sizes, so nothing is lost but a check.
+    const size_t base = stack->size() - count;
+    const IValue self = (*stack)[base];
+    try {
+      redispatch();
+    } catch (const c10::NotImplementedError&) {
+      stack->resize(base);
+      stack->push_back(self);
+    }
+    return;
+  }
   if (gives_no_tensor(op) && !reads_on_host(op)) return redispatch();  // promote_types and the like: about types
 
   refuse_breaks(op, *stack);

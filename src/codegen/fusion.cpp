@@ -94,7 +94,7 @@ class Fuser {
     static const std::unordered_set<std::string> cheap_kinds = {
         "aten::exp", "aten::log", "aten::tanh", "aten::sigmoid", "aten::erf", "aten::gelu", "aten::silu", "aten::pow.Tensor_Tensor",
         "aten::sin", "aten::cos", "aten::log1p", "aten::expm1", "aten::gelu_backward", "aten::silu_backward", "aten::softplus",
-        "aten::elu", "aten::elu_backward", "aten::softplus_backward", "aten::cat", "aten::embedding", "aten::index.Tensor",
+        "aten::elu", "aten::elu_backward", "aten::softplus_backward", "aten::cat", "aten::stack", "aten::embedding", "aten::index.Tensor",
         "aten::gather", "aten::index_select", "aten::tan", "aten::erfc", "aten::exp2", "aten::log2", "aten::log10"};
     return cheap_kinds.contains(node.op());
   }

@@ -67,6 +67,24 @@ int cat(Lowering& l, const Node& n, const Place& p) {
   return result;
 }
 
+/// Each piece is one place along a dimension of its own.
+int stack(Lowering& l, const Node& n, const Place& p) {
+  const auto& pieces = *ir::values_of(n, "tensors");
+  const size_t dim = dim_of(n, p.size());
+  auto place = p;
+  place.erase(place.begin() + static_cast<int64_t>(dim));
+  int result = -1;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
+    const int flag = within(l, p[dim], number, number + 1);
+    if (flag == never) continue;
+    const auto piece = [&] { return l.evaluate(*pieces[i], place); };
+    const int x = l.cast(flag == always ? piece() : l.guarded(flag, piece), out(n));
+    result = result < 0 ? x : l.emit(Op::select, out(n), {flag, x, result});
+  }
+  return result;
+}
+
 struct Slice {
   size_t dim;
   int64_t start, end, step;
@@ -132,6 +150,7 @@ int pad(Lowering& l, const Node& n, const Place& p) {
 int flip(Lowering& l, const Node& n, const Place& p) {
   auto place = p;
   for (const int64_t d : ir::ints_of(n, "dims").value_or(std::vector<int64_t>{})) {
+    if (p.empty()) break;  // a tensor with no dimension has a dimension 0 nevertheless
     const auto dim = static_cast<size_t>(ir::wrapped(d, p.size()));
     place[dim] = Index(n.output().type().sizes[dim] - 1) - p[dim];
   }
@@ -248,6 +267,7 @@ bool dtypes_supported(const Node& node) {
 
 void add_movement(LowerTable& t) {
   t["aten::cat"] = {cat, [](const Node& n) { return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8; }};
+  t["aten::stack"] = {stack, [](const Node& n) { return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8; }};
   t["aten::slice_scatter"] = {slice_scatter};
   t["aten::slice_backward"] = {slice_backward};
   t["aten::select_scatter"] = {select_scatter};

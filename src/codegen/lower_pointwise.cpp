@@ -18,7 +18,7 @@ bool floats(const Node& node) { return ir::is_floating(node.output().type().dtyp
 int category(DType dtype) { return dtype == DType::boolean ? 0 : ir::is_floating(dtype) ? 2 : 1; }
 
 /// The dtype in which two arguments meet, by torch's rules: tensors with dimensions count before those without,
-/// those before numbers; a lower rank decides only if its category is higher.
+/// those before numbers; a lower rank decides only if its category is higher. As stored: half types are not widened.
 DType common_dtype(const Node& node, std::string_view a, std::string_view b) {
   struct Seen {
     DType dtype;
@@ -36,7 +36,7 @@ DType common_dtype(const Node& node, std::string_view a, std::string_view b) {
                       0});
     }
   }
-  if (seen.size() == 1) return in_register(seen[0].dtype);
+  if (seen.size() == 1) return seen[0].dtype;
   const auto wider = [](DType x, DType y) {
     if (category(x) != category(y)) return category(x) > category(y) ? x : y;
     if (x == y) return x;
@@ -48,10 +48,10 @@ DType common_dtype(const Node& node, std::string_view a, std::string_view b) {
     return ir::size_of(x) > ir::size_of(y) ? x : y;
   };
   const auto& [first, second] = std::pair(seen[0], seen[1]);
-  if (first.priority == second.priority) return in_register(wider(first.dtype, second.dtype));
+  if (first.priority == second.priority) return wider(first.dtype, second.dtype);
   const auto& high = first.priority > second.priority ? first : second;
   const auto& low = first.priority > second.priority ? second : first;
-  return in_register(category(low.dtype) > category(high.dtype) ? low.dtype : high.dtype);
+  return category(low.dtype) > category(high.dtype) ? low.dtype : high.dtype;
 }
 
 Lower unary(Op op) {
@@ -67,7 +67,13 @@ Lower binary(Op op) {
 Lower comparison(Op op) {
   return [op](Lowering& l, const Node& n, const Place& p) {
     const auto dtype = common_dtype(n, "self", "other");
-    return l.emit(op, DType::boolean, {l.argument(n, "self", p, dtype), l.argument(n, "other", p, dtype)});
+    // A number or a wider tensor meets a half one as a half: 0.1 is not 0.1 there.
+    const auto side = [&](const char* name) {
+      const auto* value = ir::value_of(n, name);
+      const int x = l.argument(n, name, p, in_register(dtype));
+      return value && value->type().dtype == dtype ? x : l.convert(x, dtype);
+    };
+    return l.emit(op, DType::boolean, {side("self"), side("other")});
   };
 }
 
@@ -242,11 +248,25 @@ int rsub(Lowering& l, const Node& n, const Place& p) {
 
 bool div_is_plain(const Node& n) { return floats(n); }
 
+/// As torch: from the remainder, so that 1 / 0.1 rounded down is 9 (0.1 is a little more than a tenth).
+int floor_div(const Math& m, int a, int b) {
+  const int plain = m.div(a, b);
+  const int rest = m.l.emit(Op::fmod, m.dtype, {a, b});
+  const int exact = m.div(m.sub(a, rest), b);
+  const int sides = m.l.emit(Op::logical_xor, DType::boolean, {m.is(Op::lt, b, m(0)), m.is(Op::lt, rest, m(0))});
+  const int below = m.l.emit(Op::logical_and, DType::boolean, {m.is(Op::ne, rest, m(0)), sides});
+  const int q = m.select(below, m.sub(exact, m(1)), exact);
+  const int low = m.of(Op::floor, q);
+  const int rounded = m.select(m.is(Op::gt, m.sub(q, low), m(0.5)), m.add(low, m(1)), low);
+  return m.select(m.is(Op::eq, b, m(0)), plain, rounded);
+}
+
 int rounded_div(Lowering& l, const Node& n, const Place& p) {
   const Math m{l, out(n)};
-  const int q = m.div(l.argument(n, "self", p, out(n)), l.argument(n, "other", p, out(n)));
+  const int a = l.argument(n, "self", p, out(n)), b = l.argument(n, "other", p, out(n));
   const auto mode = ir::string_of(n, "rounding_mode");
-  return !mode ? q : m.of(*mode == "floor" ? Op::floor : Op::trunc, q);
+  if (!mode) return m.div(a, b);
+  return *mode == "floor" ? floor_div(m, a, b) : m.of(Op::trunc, m.div(a, b));
 }
 
 int dropout_backward(Lowering& l, const Node& n, const Place& p) {
@@ -331,8 +351,7 @@ void add_pointwise(LowerTable& table) {
   table["aten::where.Scalar"] = {where};
   table["aten::addcmul"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::mul); }, floats};
   table["aten::addcdiv"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::div); }, floats};
-  for (const char* name : {"aten::clone", "aten::_to_copy", "aten::copy", "aten::contiguous", "aten::to.dtype", "aten::lift_fresh_copy",
-                           "aten::view_copy_same"})
+  for (const char* name : {"aten::clone", "aten::_to_copy", "aten::copy", "aten::contiguous", "aten::to.dtype", "aten::lift_fresh_copy"})
     table[name] = {copy};
 
   table["aten::relu"] = {formula([](const Math& m, const Node&, int x) { return m.max(x, m.l.integer(m.dtype, 0)); })};

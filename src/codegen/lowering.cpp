@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "ir/arguments.h"
 
@@ -77,7 +78,8 @@ int Lowering::add(Instruction instruction) {
   text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' ' << instruction.buffer << ' '
        << instruction.guard << ' ' << instruction.number << ' ' << instruction.integer << " (";
   for (const int arg : instruction.args) text << arg << ' ';
-  for (const auto& x : instruction.indirect) text << '/' << x.value << ' ' << x.stride << ' ' << x.size;
+  for (const auto& x : instruction.indirect)
+    text << '/' << x.value << ' ' << x.stride << ' ' << x.size << (x.wraps ? "w" : "");
   text << ") " << to_string(instruction.index);
   const auto [place, fresh] = same_.emplace(text.str(), static_cast<int>(kernel_.code.size()));
   if (fresh) kernel_.code.push_back(std::move(instruction));
@@ -205,9 +207,16 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
 }
 
 int Lowering::evaluate(const ir::Value& value, const Place& place) {
+  const auto* node = value.producer();
+  // A reduction is over the whole row, whoever asks: a guard of the asking place must not reach its loads.
+  if (guard_ >= 0 && node && is_kernel_reduction(*node) && computed_(value)) {
+    const int guard = std::exchange(guard_, -1);
+    const int result = evaluate(value, place);
+    guard_ = guard;
+    return result;
+  }
   const Key key{&value, place, guard_};
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  const auto* node = value.producer();
   int result = -1;
   if (node && view_source(*node)) result = evaluate(*view_source(*node), map_view(value, place));
   else if (node && computed_(value))

@@ -50,14 +50,14 @@ std::string emit(ir::Graph graph, const std::string& level) {
 }
 
 std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                  const CompileOptions& options, const std::vector<InPlace>& in_place) {
+                                  const CompileOptions& options, const Bindings& bindings) {
   if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
   if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
   refuse_other_devices(graph);
   passes::run_passes(passes::compile_passes(), graph);
   const auto schedule = codegen::schedule(graph);
   if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(schedule));
-  return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators, in_place);
+  return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators, bindings);
 }
 
 }  // namespace graft

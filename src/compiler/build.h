@@ -9,6 +9,7 @@
 #include "graft/compile.h"
 #include "ir/graph.h"
 #include "runtime/executable.h"
+#include "runtime/scheduled.h"
 
 namespace graft {
 
@@ -17,8 +18,7 @@ const std::vector<std::string>& emit_levels();
 /// The graph as it is at that level. UsageError for an unknown one.
 std::string emit(ir::Graph graph, const std::string& level);
 
-/// `in_place` says which results the caller writes into which inputs.
 std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                  const CompileOptions& options, const std::vector<InPlace>& in_place = {});
+                                  const CompileOptions& options, const Bindings& bindings = {});
 
 }  // namespace graft

@@ -49,14 +49,22 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   auto parts = parts_of(capture);
   forward_inputs_ = std::move(parts.forward_inputs);
   backward_inputs_ = std::move(parts.backward_inputs);
-  std::vector<InPlace> in_place;
+  Bindings bindings;
   for (const auto& mutation : mutations_) {
     const auto place = std::find(forward_inputs_.begin(), forward_inputs_.end(), mutation.input);
     if (place != forward_inputs_.end())
-      in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
+      bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
   }
-  forward_ = build(std::move(parts.forward), generators_, options, in_place);
+  // Without gradients nobody trains the weights: they are the same until their version changes.
+  if (!parts.backward)
+    for (size_t i = 0; i < forward_inputs_.size(); ++i)
+      if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i])) bindings.frozen.push_back(i);
+  forward_ = build(std::move(parts.forward), generators_, options, bindings);
   if (parts.backward) backward_ = build(std::move(*parts.backward), generators_, options, {});
+}
+
+bool Program::mutated(size_t input) const {
+  return std::any_of(mutations_.begin(), mutations_.end(), [&](const Mutation& m) { return m.input == input; });
 }
 
 Parts parts_of(const Capture& capture) {

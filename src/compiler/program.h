@@ -53,6 +53,8 @@ class Program : public std::enable_shared_from_this<Program> {
   const ir::Graph& captured_graph() const { return captured_; }
 
  private:
+  bool mutated(size_t input) const;
+
   ir::Graph captured_;
   std::vector<Source> sources_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside_;

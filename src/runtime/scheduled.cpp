@@ -3,8 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "capture/ivalue.h"
 #include "codegen/views.h"
@@ -12,6 +18,8 @@
 #include "ir/arguments.h"
 #include "runtime/aten_call.h"
 #include "runtime/memory_plan.h"
+#include "runtime/packed_product.h"
+#include "support/log.h"
 
 namespace graft {
 namespace {
@@ -63,12 +71,15 @@ struct Action {
   Product which = Product::mm;
   size_t bias = none, a = none, b = none, out = none;
   double alpha = 1, beta = 1;
+  // or one whose weight is packed:
+  std::unique_ptr<PackedProduct> packed;
   // or any other call:
   std::unique_ptr<AtenCall> call;
 
   std::vector<size_t> make;  // slots to be made before: memory of results, views of what is not in the arena
   std::vector<size_t> dead;  // slots that nobody needs after it
   std::string what;          // for errors
+  mutable std::atomic<int64_t> nanoseconds{0};  // spent in it, where times are logged
 };
 
 struct Frame {
@@ -81,20 +92,25 @@ struct Frame {
 class Scheduled : public Executable {
  public:
   Scheduled(const ir::Graph& graph, const codegen::Schedule& schedule, CompiledKernels kernels,
-            const std::vector<at::Generator>& generators, const std::vector<InPlace>& in_place)
+            const std::vector<at::Generator>& generators, const Bindings& bindings)
       : kernels_(std::move(kernels)) {
     for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
     inputs_ = slots_.size();
+    for (const size_t i : bindings.frozen) frozen_.insert(graph.inputs()[i].get());
+    for (const auto& step : schedule.steps)
+      if (step.external) pack(*step.external);
     for (const auto* result : graph.results())
       if (result) leaves_.insert({&root_of(*result), true});
     choose_memory(schedule);
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
-      actions_.push_back(step.external ? call_of(*step.external, generators) : kernel_of(step, kernels_.launchers[kernel++]));
-      if (step.external) ++extern_calls_;
+      auto& action = actions_.emplace_back();
+      if (step.external) call_of(action, *step.external, generators);
+      else kernel_of(action, step, kernels_.launchers[kernel++]);
+      extern_calls_ += step.external != nullptr;
     }
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
-    for (const auto& pair : in_place) write_into(graph, schedule, pair);
+    for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
     plan(schedule);
     text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) + " different), " +
             std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) + " bytes of temporaries";
@@ -107,7 +123,12 @@ class Scheduled : public Executable {
     for (size_t i = 0; i < inputs.size(); ++i) frame->table[i] = inputs[i];
     std::vector<at::Tensor> results;
     try {
-      for (const auto& action : actions_) perform(action, *frame, in_place);
+      if (logs(LogTopic::times)) {
+        for (const auto& action : actions_) timed(action, *frame, in_place);
+        ++runs_;
+      } else {
+        for (const auto& action : actions_) perform(action, *frame, in_place);
+      }
       for (const size_t slot : last_views_) make(slot, *frame, in_place);
       results.reserve(results_.size());
       for (const size_t slot : results_) results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
@@ -117,6 +138,10 @@ class Scheduled : public Executable {
     }
     give_back(std::move(frame));
     return results;
+  }
+
+  ~Scheduled() override {
+    if (logs(LogTopic::times)) log_times();
   }
 
   int64_t kernels() const override { return kernels_.unique; }
@@ -153,11 +178,36 @@ class Scheduled : public Executable {
     return node.output().type().is_contiguous();
   }
 
+  /// The weight [out, in] of a product with its transpose, if that is a frozen input as it is.
+  const Value* frozen_weight(const ir::Node& node) const {
+    const auto* b = ir::value_of(node, "mat2");
+    const auto* view = b ? b->producer() : nullptr;
+    if (!view || (view->op() != "aten::t" && view->op() != "aten::transpose.int" && view->op() != "aten::permute")) return nullptr;
+    const auto* weight = codegen::view_source(*view);
+    const auto& type = weight->type();
+    const bool transposed = b->type().sizes[0] == type.sizes[1] && b->type().strides[0] == type.strides[1];
+    return frozen_.contains(weight) && transposed && type.dtype == ir::DType::f32 && type.is_contiguous() ? weight : nullptr;
+  }
+
+  void pack(const ir::Node& node) {
+    const bool add = node.op() == "aten::addmm";
+    if (node.op() != "aten::mm" && !add) return;
+    const auto* weight = frozen_weight(node);
+    if (!weight || node.output().type().numel() == 0 || weight->type().numel() == 0) return;
+    const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
+    if (!x.is_contiguous() || !node.output().type().is_contiguous()) return;
+    if (add && (ir::value_of(node, "self")->type().sizes.size() != 1 || ir::number_of(node, "alpha").value_or(1) != 1 ||
+                ir::number_of(node, "beta").value_or(1) != 1))
+      return;
+    auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0]);
+    if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
+  }
+
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps) {
       if (step.external) {
         Product which{};
-        const bool planned = is_product(*step.external, which);
+        const bool planned = is_product(*step.external, which) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs())
           add_slot(*output, !planned ? Slot::Kind::made : leaves_.contains(output.get()) ? Slot::Kind::own : Slot::Kind::arena);
         continue;
@@ -168,8 +218,7 @@ class Scheduled : public Executable {
     }
   }
 
-  Action kernel_of(const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
-    Action action;
+  void kernel_of(Action& action, const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
     action.launcher = std::move(launcher);
     for (const auto* value : step.buffers) {
       const auto& root = root_of(*value);
@@ -180,11 +229,9 @@ class Scheduled : public Executable {
       action.what = ir::to_string(*node);
       if (node->op() == "aten::embedding" || node->op() == "aten::gather") break;
     }
-    return action;
   }
 
-  Action call_of(const ir::Node& node, const std::vector<at::Generator>& generators) {
-    Action action;
+  void call_of(Action& action, const ir::Node& node, const std::vector<at::Generator>& generators) {
     action.what = ir::to_string(node);
     for (const auto* value : node.inputs()) slot_of(*value);
     if (is_product(node, action.which)) {
@@ -196,10 +243,13 @@ class Scheduled : public Executable {
       action.alpha = ir::number_of(node, "alpha").value_or(1);
       action.beta = ir::number_of(node, "beta").value_or(1);
       action.out = slot_of(node.output());
-      return action;
+      if (const auto found = packed_.find(&node); found != packed_.end()) {
+        action.packed = std::move(found->second.first);
+        action.b = slot_of(*found->second.second);
+      }
+      return;
     }
     action.call = std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
-    return action;
   }
 
   /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel itself
@@ -371,6 +421,32 @@ class Scheduled : public Executable {
     }
   }
 
+  void timed(const Action& action, Frame& frame, bool in_place) const {
+    const auto start = std::chrono::steady_clock::now();
+    perform(action, frame, in_place);
+    action.nanoseconds += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+  }
+
+  /// Where the time went, the longest first, calls of one kind together.
+  void log_times() const {
+    const int64_t runs = std::max<int64_t>(runs_, 1);
+    std::map<std::string, std::pair<int64_t, int64_t>> kinds;
+    for (const auto& action : actions_) {
+      auto name = action.launcher ? "kernel ending in " + action.what : action.what;
+      if (const auto start = name.find(" = "); start != std::string::npos && !action.launcher) name = name.substr(start + 3);
+      if (const auto paren = name.find('('); paren != std::string::npos && !action.launcher) name.resize(paren);
+      auto& [spent, count] = kinds[name];
+      spent += action.nanoseconds, ++count;
+    }
+    std::vector<std::pair<int64_t, std::string>> lines;
+    for (const auto& [name, kind] : kinds)
+      lines.emplace_back(kind.first, std::to_string(kind.first / runs / 1000) + " us  " + std::to_string(kind.second) + " x " + name);
+    std::sort(lines.rbegin(), lines.rend());
+    std::string text = "one run of " + text_ + ":";
+    for (const auto& [spent, line] : lines) text += "\n  " + line;
+    log(LogTopic::times, text);
+  }
+
   void perform(const Action& action, Frame& frame, bool in_place) const {
     for (const size_t slot : action.make) make(slot, frame, in_place);
     if (action.launcher) {
@@ -395,6 +471,14 @@ class Scheduled : public Executable {
     auto& out = frame.table[action.out];
     const auto& a = frame.table[action.a];
     const auto& b = frame.table[action.b];
+    if (action.packed && !b.is_inference()) {
+      out = action.packed->run(a, b, action.bias == none ? at::Tensor() : frame.table[action.bias]);
+      return;
+    }
+    if (action.packed) {  // no version to go by
+      out = action.bias == none ? at::mm(a, b.t()) : at::addmm(frame.table[action.bias], a, b.t());
+      return;
+    }
     switch (action.which) {
       case Product::mm: at::mm_out(out, a, b); break;
       case Product::bmm: at::bmm_out(out, a, b); break;
@@ -406,10 +490,13 @@ class Scheduled : public Executable {
   std::vector<Slot> slots_;
   std::unordered_map<const Value*, size_t> numbers_;  // while building
   std::unordered_map<const Value*, bool> leaves_;     // roots of results
-  std::vector<Action> actions_;
+  std::unordered_set<const Value*> frozen_;
+  std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
+  std::deque<Action> actions_;
   std::vector<size_t> results_, last_views_;
   size_t inputs_ = 0, most_buffers_ = 0;
   int64_t arena_bytes_ = 0, extern_calls_ = 0;
+  std::atomic<int64_t> runs_{0};
   std::string text_;
   std::mutex pool_guard_;
   std::vector<std::unique_ptr<Frame>> pool_;
@@ -419,8 +506,8 @@ class Scheduled : public Executable {
 
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
                                            CompiledKernels kernels, const std::vector<at::Generator>& generators,
-                                           const std::vector<InPlace>& in_place) {
-  return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators, in_place);
+                                           const Bindings& bindings) {
+  return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators, bindings);
 }
 
 }  // namespace graft

@@ -21,9 +21,15 @@ struct CompiledKernels {
   int64_t cache_hits = 0;
 };
 
+/// What the caller promises about inputs and results.
+struct Bindings {
+  std::vector<InPlace> in_place;
+  std::vector<size_t> frozen;  ///< inputs that stay the same from run to run, unless their version says otherwise
+};
+
 /// The graph may go afterwards.
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
                                            CompiledKernels kernels, const std::vector<at::Generator>& generators,
-                                           const std::vector<InPlace>& in_place);
+                                           const Bindings& bindings);
 
 }  // namespace graft

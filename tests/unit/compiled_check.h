@@ -17,18 +17,19 @@
 
 namespace graft::testing_tools {
 
-/// How far a compiled value may be from eager's: `relative` of the value itself, plus `of_largest` of the largest one.
+/// How far a compiled value may be from eager's: `relative` of the value itself, plus `of_largest` of the largest one,
+/// plus `absolute`.
 struct Tolerance {
-  double relative, of_largest;
+  double relative, of_largest, absolute;
 };
 
 inline Tolerance tolerance_for(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return {1e-9, 1e-10};
-    case at::kFloat: return {2e-5, 1e-6};
+    case at::kDouble: return {1e-9, 1e-10, 1e-15};
+    case at::kFloat: return {2e-5, 1e-6, 1e-7};
     case at::kHalf:
-    case at::kBFloat16: return {2e-2, 2e-2};
-    default: return {0, 0};
+    case at::kBFloat16: return {2e-2, 2e-2, 1e-3};
+    default: return {0, 0, 0};
   }
 }
 
@@ -48,7 +49,7 @@ inline std::string differs(const at::Tensor& got, const at::Tensor& want, Tolera
   if (want.is_floating_point()) {
     const auto finite = w.isfinite();
     const auto largest = w.where(finite, at::zeros_like(w)).abs().max();
-    const auto allowed = w.abs() * tolerance.relative + largest * tolerance.of_largest + 1e-300;
+    const auto allowed = w.abs() * tolerance.relative + largest * tolerance.of_largest + tolerance.absolute;
     bad = at::where(finite, ((g - w).abs() <= allowed).logical_not(), g.ne(w).logical_and((g.isnan().logical_and(w.isnan())).logical_not()));
   } else {
     bad = got.detach().flatten().ne(want.detach().flatten());

@@ -11,7 +11,7 @@ namespace graft::op_cases {
 
 using at::Tensor;
 
-/// What a case may use. All but `rows` have the shape and layout under test and, but for the last four, its dtype.
+/// What a case may use. All but rows and columns have the shape and layout under test and, but for the last five, its dtype.
 struct Inputs {
   Tensor x, y, z;
   Tensor p;      ///< greater than 0
@@ -20,10 +20,10 @@ struct Inputs {
   Tensor at;     ///< whole numbers, places along the first dimension
   Tensor rows;   ///< [5], places along the first dimension
   Tensor rows32;
+  Tensor columns;  ///< [5], places along the last dimension
 
-  static constexpr size_t count = 9;
-  static Inputs of(const std::vector<Tensor>& t) { return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]}; }
-  std::vector<Tensor> list() const { return {x, y, z, p, u, mask, at, rows, rows32}; }
+  static Inputs of(const std::vector<Tensor>& t) { return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]}; }
+  std::vector<Tensor> list() const { return {x, y, z, p, u, mask, at, rows, rows32, columns}; }
 };
 
 /// Kinds of dtypes.
@@ -37,6 +37,7 @@ enum Needs : unsigned {
   plain = 8,         ///< no NaN, infinity or extreme number
   no_gradient = 16,  ///< of floats: eager has none, or it is zero everywhere
   no_half = 32,      ///< eager refuses float16 or rounds in between
+  plain_half = 64,   ///< as plain, for float16 and bfloat16: eager takes another way there
 };
 
 struct Case {
@@ -66,8 +67,8 @@ inline std::vector<Case> unary_cases() {
       {"aten::asin", all, anything, GRAFT_CASE(i.u.asin())},
       {"aten::acos", all, anything, GRAFT_CASE(i.u.acos())},
       {"aten::atan", all, anything, GRAFT_CASE(i.x.atan())},
-      {"aten::sinh", all, anything, GRAFT_CASE(i.x.sinh())},
-      {"aten::cosh", all, anything, GRAFT_CASE(i.x.cosh())},
+      {"aten::sinh", all, plain, GRAFT_CASE(i.x.sinh())},
+      {"aten::cosh", all, plain, GRAFT_CASE(i.x.cosh())},
       {"aten::tanh", all, anything, GRAFT_CASE(i.x.tanh())},
       {"aten::sigmoid", all, anything, GRAFT_CASE(i.x.sigmoid())},
       {"aten::erf", all, anything, GRAFT_CASE(i.x.erf())},
@@ -100,12 +101,12 @@ inline std::vector<Case> binary_cases() {
       {"aten::rsub.Scalar", numbers, anything, GRAFT_CASE(at::rsub(i.x, 3, 2))},
       {"aten::rsub.Tensor", numbers, anything, GRAFT_CASE(at::rsub(i.x, i.y))},
       {"aten::mul.Tensor", all, anything, GRAFT_CASE(i.x * i.y)},
-      {"aten::mul.Tensor", all, anything, GRAFT_CASE(i.x * 0.1)},
+      {"aten::mul.Scalar", all, anything, GRAFT_CASE(i.x * 0.1)},
       {"aten::div.Tensor", all, anything, GRAFT_CASE(i.x / i.y)},
-      {"aten::div.Tensor", all, anything, GRAFT_CASE(i.x / 3)},
-      {"aten::div.Tensor_mode", numbers, plain | no_gradient, GRAFT_CASE(at::div(i.x, i.p, "floor")), ints},
-      {"aten::div.Tensor_mode", numbers, plain | no_gradient, GRAFT_CASE(at::div(i.x, 0.1, "floor"))},
-      {"aten::div.Tensor_mode", floats, no_gradient, GRAFT_CASE(at::div(i.x, i.y, "trunc"))},
+      {"aten::div.Scalar", all, anything, GRAFT_CASE(i.x / 3)},
+      {"aten::div.Tensor_mode", numbers, plain | no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.p, "floor")), ints},
+      {"aten::div.Scalar_mode", numbers, plain | no_gradient | no_half, GRAFT_CASE(at::div(i.x, 0.1, "floor"))},
+      {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "trunc"))},
       {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "floor"))},
       {"aten::fmod.Tensor", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, i.p)), ints},
       {"aten::fmod.Scalar", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, 3)), ints},
@@ -114,7 +115,9 @@ inline std::vector<Case> binary_cases() {
       {"aten::bitwise_and.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_and(i.x, i.y))},
       {"aten::bitwise_or.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_or(i.x, i.y))},
       {"aten::bitwise_xor.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_xor(i.x, i.y))},
-      {"aten::bitwise_and.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_and(i.x, 1))},
+      {"aten::bitwise_and.Scalar", ints | flags, anything, GRAFT_CASE(at::bitwise_and(i.x, 1))},
+      {"aten::bitwise_or.Scalar", ints | flags, anything, GRAFT_CASE(at::bitwise_or(i.x, 1))},
+      {"aten::bitwise_xor.Scalar", ints | flags, anything, GRAFT_CASE(at::bitwise_xor(i.x, 1))},
       {"aten::maximum", all, anything, GRAFT_CASE(at::maximum(i.x, i.y))},
       {"aten::minimum", all, anything, GRAFT_CASE(at::minimum(i.x, i.y))},
       {"aten::logical_and", all, no_gradient, GRAFT_CASE(at::logical_and(i.x, i.y))},
@@ -136,8 +139,8 @@ inline std::vector<Case> binary_cases() {
       {"aten::pow.Tensor_Tensor", floats, no_gradient, GRAFT_CASE(i.x.pow(i.y))},
       {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(2)), ints},
       {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(3)), ints},
-      {"aten::pow.Tensor_Scalar", all, anything, GRAFT_CASE(i.p.pow(0.5))},
-      {"aten::pow.Tensor_Scalar", all, anything, GRAFT_CASE(i.p.pow(-0.5))},
+      {"aten::pow.Tensor_Scalar", all, plain_half, GRAFT_CASE(i.p.pow(0.5))},
+      {"aten::pow.Tensor_Scalar", all, plain_half, GRAFT_CASE(i.p.pow(-0.5))},
       {"aten::pow.Tensor_Scalar", floats, anything, GRAFT_CASE(i.x.pow(-1))},
       {"aten::pow.Tensor_Scalar", floats, anything, GRAFT_CASE(i.x.pow(-2))},
       {"aten::pow.Tensor_Scalar", all, plain, GRAFT_CASE(i.p.pow(1.7))},
@@ -166,10 +169,10 @@ inline std::vector<Case> choice_cases() {
       {"aten::_to_copy", all, anything, GRAFT_CASE(i.x.to(at::kDouble))},
       {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kHalf))},
       {"aten::_to_copy", all, anything, GRAFT_CASE(i.x.to(at::kBFloat16))},
-      {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kLong))},
-      {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kInt))},
-      {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kChar))},
-      {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kByte))},
+      {"aten::_to_copy", all, plain | no_gradient, GRAFT_CASE(i.x.to(at::kLong))},
+      {"aten::_to_copy", all, plain | no_gradient, GRAFT_CASE(i.x.to(at::kInt))},
+      {"aten::_to_copy", all, plain | no_gradient, GRAFT_CASE(i.x.to(at::kChar))},
+      {"aten::_to_copy", all, plain | no_gradient, GRAFT_CASE(i.x.to(at::kByte))},
       {"aten::_to_copy", all, no_gradient, GRAFT_CASE(i.x.to(at::kBool))},
       {"aten::copy", all, no_gradient, GRAFT_CASE(at::zeros_like(i.x, at::kFloat).copy_(i.x))},
       {"aten::copy", all, no_gradient | rank1, GRAFT_CASE(i.y.clone().copy_(i.x.select(-1, 0).unsqueeze(-1)))},
@@ -186,7 +189,7 @@ inline std::vector<Case> activation_cases() {
   return {
       {"aten::relu", numbers, anything, GRAFT_CASE(i.x.relu())},
       {"aten::gelu", floats, anything, GRAFT_CASE(at::gelu(i.x))},
-      {"aten::gelu", floats, anything, GRAFT_CASE(at::gelu(i.x, "tanh"))},
+      {"aten::gelu", floats, plain, GRAFT_CASE(at::gelu(i.x, "tanh"))},
       {"aten::silu", floats, anything, GRAFT_CASE(at::silu(i.x))},
       {"aten::elu", floats, anything, GRAFT_CASE(at::elu(i.x, 1.3, 0.7, 1.1))},
       {"aten::elu", floats, plain, GRAFT_CASE(elu_in_place(i))},
@@ -234,7 +237,7 @@ inline std::vector<Case> creation_cases() {
 
 inline Tensor put_slice(const Inputs& i, int64_t step) {
   auto made = i.x.clone();
-  made.slice(0, 1, made.size(0), step).mul_(0);
+  made.slice(0, 1, made.size(0), step).copy_(i.y.slice(0, 1, made.size(0), step));
   return made;
 }
 inline Tensor put_row(const Inputs& i, int64_t row) {
@@ -254,7 +257,9 @@ inline std::vector<Case> movement_cases() {
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y}, 0))},
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y, i.z, i.x}, -1))},
       {"aten::cat", all, rank1 | elements, GRAFT_CASE(at::cat({i.x.slice(0, 0, 1), i.y, i.z.slice(0, 0, 0)}, 0))},
-      {"aten::cat", all, rank2, GRAFT_CASE(at::stack({i.x, i.y}, 1))},
+      {"aten::stack", all, anything, GRAFT_CASE(at::stack({i.x, i.y, i.z}, 0))},
+      {"aten::stack", all, anything, GRAFT_CASE(at::stack({i.x, i.y}, -1))},
+      {"aten::stack", all, rank2, GRAFT_CASE(at::stack({i.x}, 1))},
       {"aten::slice_scatter", all, rank1 | elements, GRAFT_CASE(put_slice(i, 1))},
       {"aten::slice_scatter", all, rank1 | elements, GRAFT_CASE(put_slice(i, 2))},
       {"aten::slice_scatter", all, rank1 | elements, GRAFT_CASE(put_slice(i, 3))},
@@ -272,16 +277,16 @@ inline std::vector<Case> movement_cases() {
       {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.at))},
       {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.rows32))},
       {"aten::index_select", all, rank1 | elements, GRAFT_CASE(i.x.index_select(0, i.rows))},
-      {"aten::index_select", all, rank2 | elements, GRAFT_CASE(i.x.index_select(-1, i.rows.remainder(i.x.size(-1))))},
+      {"aten::index_select", all, rank2 | elements, GRAFT_CASE(i.x.index_select(-1, i.columns))},
       {"aten::index_select", all, rank1 | elements | no_gradient, GRAFT_CASE(i.x.index_select(0, i.rows.select(0, 1)))},
       {"aten::gather", all, rank1 | elements, GRAFT_CASE(i.x.gather(0, i.at))},
-      {"aten::gather", all, rank2 | elements, GRAFT_CASE(i.x.gather(-1, i.at.slice(-1, 0, 2).remainder(i.x.size(-1))))},
+      {"aten::gather", all, rank2 | elements, GRAFT_CASE(i.x.gather(-1, i.columns.slice(0, 0, 2).expand({i.x.size(0), 2})))},
       {"aten::index.Tensor", all, rank1 | elements, GRAFT_CASE(i.x.index({i.rows}))},
       {"aten::index.Tensor", all, rank1 | elements, GRAFT_CASE(i.x.index({i.rows32 - i.x.size(0)}))},
-      {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({i.rows.unsqueeze(1), i.rows.remainder(i.x.size(1))}))},
-      {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({at::indexing::Slice(), i.rows.remainder(i.x.size(1)).view({1, 5})}))},
+      {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({i.rows.unsqueeze(1), i.columns}))},
+      {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({at::indexing::Slice(), i.columns.view({1, 5})}))},
       {"aten::index.Tensor", all, rank2 | elements,
-       GRAFT_CASE(i.x.unsqueeze(1).expand({-1, 3, -1}).index({i.rows, at::indexing::Slice(), i.rows.remainder(i.x.size(1))}))},
+       GRAFT_CASE(i.x.unsqueeze(1).expand({-1, 3, -1}).index({i.rows, at::indexing::Slice(), i.columns}))},
       {"aten::_unsafe_index.Tensor", all, rank1 | elements | no_gradient, GRAFT_CASE(at::_unsafe_index(i.x, {i.rows}))},
   };
 }
@@ -339,6 +344,9 @@ inline Tensor batch_norm(const Inputs& i, bool training) {
   return at::batch_norm(i.x, weight, bias, mean, var, training, 0.1, 1e-3, false);
 }
 
+/// A class for every row.
+inline Tensor targets(const Inputs& i) { return i.columns.slice(0, 0, 1).expand({i.x.size(0)}).clone(); }
+
 inline std::vector<Case> composed_cases() {
   return {
       {"aten::native_layer_norm", floats, rank1 | elements | plain,
@@ -353,13 +361,13 @@ inline std::vector<Case> composed_cases() {
       {"aten::mse_loss", floats, elements | plain, GRAFT_CASE(at::mse_loss(i.x, i.y, at::Reduction::Sum))},
       {"aten::mse_loss", floats, plain, GRAFT_CASE(at::mse_loss(i.x, i.y, at::Reduction::None))},
       {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
-       GRAFT_CASE(at::nll_loss(i.x, i.at.select(1, 0).remainder(i.x.size(1))))},
+       GRAFT_CASE(at::nll_loss(i.x, targets(i)))},
       {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
-       GRAFT_CASE(at::nll_loss(i.x, i.at.select(1, 0).remainder(i.x.size(1)), {}, at::Reduction::Sum, 0))},
+       GRAFT_CASE(at::nll_loss(i.x, targets(i), {}, at::Reduction::Sum, 0))},
       {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
-       GRAFT_CASE(at::nll_loss(i.x, i.at.select(1, 0).remainder(i.x.size(1)), {}, at::Reduction::None, 1))},
+       GRAFT_CASE(at::nll_loss(i.x, targets(i), {}, at::Reduction::None, 1))},
       {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
-       GRAFT_CASE(at::cross_entropy_loss(i.x, i.at.select(1, 0).remainder(i.x.size(1))))},
+       GRAFT_CASE(at::cross_entropy_loss(i.x, targets(i)))},
   };
 }
 

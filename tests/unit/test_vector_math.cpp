@@ -52,10 +52,10 @@ const Case kCases[] = {
     {"atan", std::atan, 1.75},
     {"cos", std::cos, 1.75, {0x1p17f, 0.785398163f}},
     {"cosh", std::cosh, 1.5, {89.41599f}},
-    {"erf", std::erf, 1.5, {0.8f, 3.92f}},
+    {"erf", std::erf, 1.75, {0.8f, 3.92f}},
     {"erfc", std::erfc, 0.51, {10.05f}},
-    {"exp", std::exp, 1.0, {88.72284f, -87.33655f, -103.97208f}},
-    {"exp2", std::exp2, 1.0, {128, -126, -149, -150}},
+    {"exp", std::exp, 1.25, {88.72284f, -87.33655f, -103.97208f}},
+    {"exp2", std::exp2, 1.25, {128, -126, -149, -150}},
     {"expm1", std::expm1, 1.75, {88.72284f, -17.32868f}},
     {"log", std::log, 1.0, {0.70710678f, 1.41421356f}},
     {"log10", std::log10, 1.25, {0.70710678f, 1.41421356f}},
@@ -66,8 +66,8 @@ const Case kCases[] = {
     {"sin", std::sin, 1.75, {0x1p17f, 0.785398163f}},
     {"sinh", std::sinh, 1.75, {89.41599f}},
     {"sqrt", std::sqrt, 0.5},
-    {"tan", std::tan, 2.0, {0x1p17f, 0.785398163f}},
-    {"tanh", std::tanh, 1.75, {0.55f, 9.01f}},
+    {"tan", std::tan, 1.0, {0x1p17f, 0.785398163f}},
+    {"tanh", std::tanh, 1.5, {0.55f, 9.01f}},
 };
 
 std::vector<float> samples(std::vector<float> corners) {

@@ -1,10 +1,12 @@
 // graft bench: graft against Python over the same files on the same machine, in one run.
 #include <sys/sysinfo.h>
+#include <sys/utsname.h>
 
 #include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <thread>
 
 #include "bench_child.h"
@@ -59,19 +61,26 @@ fs::path above_program(const fs::path& name) {
   return {};
 }
 
-ordered_json machine() {
-  std::string processor = "unknown processor";
+/// x86 has the name in words, Arm numbers of the maker and the part.
+std::string processor() {
+  std::map<std::string, std::string> fields;
   std::ifstream lines("/proc/cpuinfo");
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("model name")) {
-      processor = line.substr(line.find(':') + 2);
-      break;
-    }
+    if (const auto colon = line.find(": "); colon != std::string::npos)
+      fields.emplace(line.substr(0, line.find_first_of("\t:")), line.substr(colon + 2));
+  if (fields.contains("model name")) return fields["model name"];
+  utsname system{};
+  ::uname(&system);
+  return std::string(system.machine) + " implementer " + fields["CPU implementer"] + " part " +
+         fields["CPU part"];
+}
+
+ordered_json machine() {
   double load = 0;
   ::getloadavg(&load, 1);
   struct sysinfo info{};
   ::sysinfo(&info);
-  return {{"processor", processor},
+  return {{"processor", processor()},
           {"cores", std::thread::hardware_concurrency()},
           {"memory_bytes", static_cast<uint64_t>(info.totalram) * info.mem_unit},
           {"load_average", load}};
@@ -105,9 +114,9 @@ Settings settings_of(const BenchFlags& flags, const fs::path& scratch) {
 
 /// Paths that cannot be written are found before an hour of measuring, not after it.
 void check_writable(const std::string& path) {
+  if (path.empty()) return;
   const auto folder = fs::absolute(path).parent_path();
-  if (!path.empty() && !fs::is_directory(folder))
-    throw Error("[bench] " + path + ": there is no folder " + folder.string());
+  if (!fs::is_directory(folder)) throw Error("[bench] " + path + ": there is no folder " + folder.string());
 }
 
 int64_t errors_in(const ordered_json& document) {

@@ -7,6 +7,7 @@
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "graft/model.h"
+#include "inputs.h"
 
 namespace graft::cli::bench {
 namespace {
@@ -19,28 +20,12 @@ CompileOptions options_for(const std::string& how) {
   return {.backend = backend_named(how), .fullgraph = true};
 }
 
-ModelInputs model_inputs(const fs::path& path) {
-  const auto file = SafetensorsFile::open(path);
-  ModelInputs inputs;
-  for (const auto& name : file->names()) {
-    if (name == "input_ids")
-      inputs.input_ids = file->tensor(name);
-    else if (name == "pixel_values")
-      inputs.pixel_values = file->tensor(name);
-    else if (name == "labels")
-      inputs.labels = file->tensor(name);
-    else
-      throw FormatError("[bench] " + path.string() + " holds \"" + name + "\", which no row has");
-  }
-  return inputs;
-}
-
 /// A model's forward pass, or forward and backward into gradients.
 class ModelWork : public Work {
  public:
   ModelWork(const fs::path& folder, bool backward, const std::string& how)
       : model_(AutoModelForAny::from_pretrained(folder / "model")),
-        inputs_(model_inputs(folder / "inputs.safetensors")),
+        inputs_(read_inputs(folder / "inputs.safetensors", *model_)),
         backward_(backward),
         forward_(compile(model_, options_for(how))) {
     model_->train(backward);
@@ -109,7 +94,7 @@ class OpWork : public Work {
 
   void call() override {
     const at::NoGradGuard guard;
-    out_ = {};
+    out_ = at::Tensor();
     out_ = op_(inputs_);
   }
   NamedTensors outputs() const override { return {{"out", out_}}; }

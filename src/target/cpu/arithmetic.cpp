@@ -229,42 +229,30 @@ Value* reduce_lanes(IRBuilderBase& b, Op op, DType dtype, Value* x) {
   return b.CreateExtractElement(x, static_cast<uint64_t>(0));
 }
 
-Placed better(IRBuilderBase& b, Op op, Value* a, Value* a_place, Value* x, Value* x_place) {
-  auto* zero = llvm::Constant::getNullValue(a_place->getType());
-  Value* wins = b.CreateICmpSLT(a_place, zero);
+Placed better(IRBuilderBase& b, Op op, DType dtype, Value* a, Value* a_place, Value* x, Value* x_place) {
   const bool largest = op == Op::reduce_argmax;
-  if (a->getType()->isFPOrFPVectorTy()) {
-    wins = b.CreateOr(wins, largest ? b.CreateFCmpOGT(x, a) : b.CreateFCmpOLT(x, a));
-    wins = b.CreateOr(wins, b.CreateAnd(b.CreateFCmpUNO(x, x), b.CreateFCmpORD(a, a)));
-  } else {
-    const bool flags = a->getType()->getScalarSizeInBits() == 1;
-    wins = b.CreateOr(wins, largest ? (flags ? b.CreateICmpUGT(x, a) : b.CreateICmpSGT(x, a))
-                                    : (flags ? b.CreateICmpULT(x, a) : b.CreateICmpSLT(x, a)));
+  Value* wins = compare(b, largest ? Op::gt : Op::lt, dtype, x, a);
+  Value* equal = compare(b, Op::eq, dtype, x, a);
+  if (ir::is_floating(dtype)) {
+    auto* x_nan = b.CreateFCmpUNO(x, x);
+    auto* a_nan = b.CreateFCmpUNO(a, a);
+    wins = b.CreateOr(wins, b.CreateAnd(x_nan, b.CreateNot(a_nan)));
+    equal = b.CreateOr(equal, b.CreateAnd(x_nan, a_nan));
   }
+  // Loops do not always come by in the order of the places.
+  wins = b.CreateOr(wins, b.CreateAnd(equal, b.CreateICmpSLT(x_place, a_place)));
+  auto* none = llvm::Constant::getNullValue(a_place->getType());
+  wins = b.CreateAnd(b.CreateOr(wins, b.CreateICmpSLT(a_place, none)), b.CreateICmpSGE(x_place, none));
   return {b.CreateSelect(wins, x, a), b.CreateSelect(wins, x_place, a_place)};
 }
 
-Placed better_of(IRBuilderBase& b, Op op, Value* a, Value* a_place, Value* x, Value* x_place) {
-  // The other order first: whoever loses both ways is equal, and then the place decides.
-  const auto forward = better(b, op, a, a_place, x, x_place);
-  const auto backward = better(b, op, x, x_place, a, a_place);
-  auto* zero = llvm::Constant::getNullValue(a_place->getType());
-  auto* x_none = b.CreateICmpSLT(x_place, zero);
-  auto* a_none = b.CreateICmpSLT(a_place, zero);
-  auto* same = b.CreateICmpNE(forward.second, backward.second);  // each keeps its own
-  auto* first = b.CreateICmpSLT(x_place, a_place);
-  Value* take_x = b.CreateSelect(same, first, b.CreateICmpEQ(forward.second, x_place));
-  take_x = b.CreateAnd(b.CreateOr(take_x, a_none), b.CreateNot(x_none));
-  return {b.CreateSelect(take_x, x, a), b.CreateSelect(take_x, x_place, a_place)};
-}
-
-Placed best_lane(IRBuilderBase& b, Op op, Value* x, Value* places) {
+Placed best_lane(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* places) {
   const unsigned lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements();
   Value* best = b.CreateExtractElement(x, static_cast<uint64_t>(0));
   Value* place = b.CreateExtractElement(places, static_cast<uint64_t>(0));
   for (unsigned i = 1; i < lanes; ++i)
-    std::tie(best, place) = better_of(b, op, best, place, b.CreateExtractElement(x, static_cast<uint64_t>(i)),
-                                      b.CreateExtractElement(places, static_cast<uint64_t>(i)));
+    std::tie(best, place) = better(b, op, dtype, best, place, b.CreateExtractElement(x, static_cast<uint64_t>(i)),
+                                   b.CreateExtractElement(places, static_cast<uint64_t>(i)));
   return {best, place};
 }
 

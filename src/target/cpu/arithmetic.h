@@ -25,11 +25,10 @@ llvm::Value* reduction_identity(llvm::IRBuilderBase& b, codegen::Op op, ir::DTyp
 llvm::Value* combine(llvm::IRBuilderBase& b, codegen::Op op, ir::DType dtype, llvm::Value* a, llvm::Value* x);
 llvm::Value* reduce_lanes(llvm::IRBuilderBase& b, codegen::Op op, ir::DType dtype, llvm::Value* x);
 
-/// argmax and argmin: a value with its place, -1 for none yet. NaN counts as the best, of equals the first place
-/// wins. better() knows that `x` comes after `a`; better_of() asks the places.
+/// argmax and argmin: a value with its place, -1 for none yet. NaN counts as the best, of equals the first place wins.
 using Placed = std::pair<llvm::Value*, llvm::Value*>;
-Placed better(llvm::IRBuilderBase& b, codegen::Op op, llvm::Value* a, llvm::Value* a_place, llvm::Value* x, llvm::Value* x_place);
-Placed better_of(llvm::IRBuilderBase& b, codegen::Op op, llvm::Value* a, llvm::Value* a_place, llvm::Value* x, llvm::Value* x_place);
-Placed best_lane(llvm::IRBuilderBase& b, codegen::Op op, llvm::Value* x, llvm::Value* places);
+Placed better(llvm::IRBuilderBase& b, codegen::Op op, ir::DType dtype, llvm::Value* a, llvm::Value* a_place, llvm::Value* x,
+              llvm::Value* x_place);
+Placed best_lane(llvm::IRBuilderBase& b, codegen::Op op, ir::DType dtype, llvm::Value* x, llvm::Value* places);
 
 }  // namespace graft::cpu

@@ -296,7 +296,7 @@ class KernelEmitter {
     stand_at(scopes_.size() - 1);
     const bool into_vector = !plan_.rows || whole;
     if (!into_vector && lanes) {
-      if (place) std::tie(x, place) = best_lane(b_, i.op, x, place);
+      if (place) std::tie(x, place) = best_lane(b_, i.op, dtype, x, place);
       else x = reduce_lanes(b_, i.op, dtype, x);
     }
     auto* slot = into_vector ? to.vector : to.single;
@@ -307,7 +307,7 @@ class KernelEmitter {
     }
     auto* place_slot = into_vector ? to.vector_place : to.single_place;
     auto* old_place = b_.CreateLoad(place->getType(), place_slot);
-    const auto [best, best_place] = better(b_, i.op, old, old_place, x, place);
+    const auto [best, best_place] = better(b_, i.op, dtype, old, old_place, x, place);
     b_.CreateStore(best, slot);
     b_.CreateStore(best_place, place_slot);
   }
@@ -321,13 +321,13 @@ class KernelEmitter {
     Value* place = from.vector_place ? b_.CreateLoad(type_of(DType::i64, width), from.vector_place) : nullptr;
     if (plan_.rows) {
       if (width > 1) {
-        if (place) std::tie(x, place) = best_lane(b_, i.op, x, place);
+        if (place) std::tie(x, place) = best_lane(b_, i.op, dtype, x, place);
         else x = reduce_lanes(b_, i.op, dtype, x);
       }
       auto* rest = b_.CreateLoad(type_of(dtype, 1), from.single);
       if (place) {
         auto* rest_place = b_.CreateLoad(i64_, from.single_place);
-        std::tie(x, place) = better_of(b_, i.op, x, place, rest, rest_place);
+        std::tie(x, place) = better(b_, i.op, dtype, x, place, rest, rest_place);
       } else {
         x = combine(b_, i.op, dtype, x, rest);
       }

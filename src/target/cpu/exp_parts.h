@@ -9,6 +9,7 @@ namespace graft::cpu {
 // Adding 1.5 * 2^23 to a small float rounds it to an integer, which then stands in the low bits of the sum,
 // in two's complement; shifted up by 23 it is an exponent.
 inline constexpr double kRound = 12582912.0;
+inline constexpr double kRoundDouble = 0x1.8p52;  // the same for doubles
 inline constexpr double kLog2e = 1.44269504088896340736;
 inline constexpr double kLn2 = 0.693147180559945309417;
 // ln 2 in two parts, the upper of 16 bits: its product with an exponent is exact without fma, too.

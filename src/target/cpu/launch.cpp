@@ -19,6 +19,7 @@ class CpuLauncher : public Launcher {
   bool launch(void* const* buffers) const override {
     int32_t error = 0;
     const int64_t tasks = kernel_.plan.tasks;
+    if (tasks == 0) return true;
     if (tasks <= grain_) {
       kernel_.function(buffers, 0, tasks, &error);
       return error == 0;

@@ -10,7 +10,6 @@ namespace graft::cpu {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRoundDouble = 0x1.8p52;  // kRound's counterpart
 
 Float widen(Lanes& wide, Float x) { return wide.of(wide.b.CreateFPExt(x.value, wide.float_type)); }
 

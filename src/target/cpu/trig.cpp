@@ -17,17 +17,14 @@ constexpr double kHalfPi1 = 0x1.921fb4p+0;  // each rounded down, so that the re
 constexpr double kHalfPi2 = 0x1.4442dp-24;
 constexpr double kHalfPi3 = 0x1.846988p-48;
 
-/// x = n pi/2 + r, |r| <= pi/4 and a little.
 struct Angle {
-  Int quadrant;  // n in its low bits
-  Float n;
-  Float rough;  // x - n kHalfPi1, exact
-  Float r() const { return fma(n, -kHalfPi3, fma(n, -kHalfPi2, rough)); }
+  Int quadrant;  // n, in its low bits
+  Float r;       // |r| <= pi/4 and a little
 };
 Angle reduce(Float x) {
   const Float t = fma(x, 2 / std::numbers::pi, kRound);
   const Float n = t - kRound;
-  return {bits(t), n, fma(n, -kHalfPi1, x)};
+  return {bits(t), fma(n, -kHalfPi3, fma(n, -kHalfPi2, fma(n, -kHalfPi1, x)))};
 }
 
 Float sin_polynomial(Float r, Float square) {
@@ -78,10 +75,10 @@ llvm::Value* emit_sin(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "sin", value);
   const Float x = lanes.of(value);
-  const Angle angle = reduce(abs(x));
-  const Float r = angle.r(), square = r * r;
-  const Float size = select((angle.quadrant & 1) == 0, sin_polynomial(r, square), cos_polynomial(square));
-  const Int sign = ((angle.quadrant << 30) ^ bits(x)) & INT32_MIN;
+  const auto [quadrant, r] = reduce(abs(x));
+  const Float square = r * r;
+  const Float size = select((quadrant & 1) == 0, sin_polynomial(r, square), cos_polynomial(square));
+  const Int sign = ((quadrant << 30) ^ bits(x)) & INT32_MIN;
   return with_far_lanes(x, from_bits(bits(size) ^ sign), "sin").value;
 }
 
@@ -89,10 +86,10 @@ llvm::Value* emit_cos(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "cos", value);
   const Float x = lanes.of(value);
-  const Angle angle = reduce(x);
-  const Float r = angle.r(), square = r * r;
-  const Float size = select((angle.quadrant & 1) == 0, cos_polynomial(square), sin_polynomial(r, square));
-  const Int sign = ((angle.quadrant + 1) << 30) & INT32_MIN;
+  const auto [quadrant, r] = reduce(x);
+  const Float square = r * r;
+  const Float size = select((quadrant & 1) == 0, cos_polynomial(square), sin_polynomial(r, square));
+  const Int sign = ((quadrant + 1) << 30) & INT32_MIN;
   return with_far_lanes(x, from_bits(bits(size) ^ sign), "cos").value;
 }
 
@@ -100,19 +97,17 @@ llvm::Value* emit_tan(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "tan", value);
   const Float x = lanes.of(value);
-  const Angle angle = reduce(abs(x));
-  // r and what its rounding lost: tan grows up to twice as fast as its argument.
-  const Float r = fma(angle.n, -kHalfPi2, angle.rough), square = r * r;
-  const Float lost = fma(angle.n, -kHalfPi3, fma(angle.n, -kHalfPi2, angle.rough - r));
+  // In double: near a pole, floats would lose in the argument, in the polynomial and in the division.
+  Lanes wide(builder, widened(builder.getDoubleTy(), value->getType()));
+  const Float far = wide.of(builder.CreateFPExt(value, wide.float_type));
+  const Float t = fma(far, 2 / std::numbers::pi, kRoundDouble);
+  const Float n = t - kRoundDouble;
+  const Float r = fma(n, -6.123233995736766e-17, fma(n, -std::numbers::pi / 2, far)), square = r * r;
   const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317,
                                       8.28240154e-5, 0.00438098609});
-  const Float tail = fma(r * square, p, fma(lost, square, lost));
-  const Float tangent = r + tail;
-  // -1 / tangent, corrected by what the division and the last addition lost.
-  const Float inverse = -1.0 / tangent;
-  const Float error = fma(inverse, (r - tangent) + tail, fma(inverse, tangent, 1.0));
-  const Float size = select((angle.quadrant & 1) == 0, tangent, fma(inverse, error, inverse));
-  return with_far_lanes(x, from_bits(bits(size) ^ (bits(x) & INT32_MIN)), "tan").value;
+  const Float tangent = fma(r * square, p, r);
+  const Float result = select((bits(t) & 1) == 0, tangent, -1.0 / tangent);
+  return with_far_lanes(x, lanes.of(builder.CreateFPTrunc(result.value, lanes.float_type)), "tan").value;
 }
 
 }  // namespace graft::cpu

@@ -4,8 +4,9 @@
 // in tests/unit/test_vector_math.cpp) over all floats, with infinities, NaN, -0 and denormals as the C
 // library has them. For double, and for the few that say so, each lane calls the C library.
 //
-// The builder's function should have been through set_target() (jit.h): where it has no fma instruction (x86
-// before 2013), or says nothing, fmuladd takes its place and the bounds are a little wider.
+// The builder's function should have been through set_target() (jit.h). Where it has no fma instruction (x86
+// before 2013), or says nothing, fmuladd takes its place: the bounds are a little wider (2 ulp still), and
+// sin, cos and tan call the C library.
 //
 // sin, cos and tan branch to the C library when a lane's argument is huge: after emit_sin() and its like the
 // builder may stand in another block than before, so take builder.GetInsertBlock() afresh for a phi. The

@@ -1,0 +1,143 @@
+#include "runtime/packed_product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace graft {
+namespace {
+
+using Stack = torch::jit::Stack;
+
+/// An operator that this build of torch may not have.
+class Operator {
+ public:
+  explicit Operator(const char* name) : handle_(c10::Dispatcher::singleton().findSchema({name, ""})) {}
+  bool there() const { return handle_ && handle_->hasKernelForDispatchKey(c10::DispatchKey::CPU); }
+  at::Tensor operator()(Stack stack) const {
+    handle_->callBoxed(&stack);
+    return stack[0].toTensor();
+  }
+
+ private:
+  std::optional<c10::OperatorHandle> handle_;
+};
+
+c10::IValue optional_tensor(const at::Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); }
+
+class OneDnn : public PackedProduct {
+ public:
+  explicit OneDnn(int64_t rows) : PackedProduct(rows) {}
+  static bool there() { return reorder().there() && linear().there(); }
+
+ protected:
+  at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
+  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor&, const at::Tensor& bias) const override {
+    return linear()({x, packed, optional_tensor(bias), "none", c10::List<std::optional<at::Scalar>>(), ""});
+  }
+
+ private:
+  static const Operator& reorder() {
+    static const Operator op("mkldnn::_reorder_linear_weight");
+    return op;
+  }
+  static const Operator& linear() {
+    static const Operator op("mkldnn::_linear_pointwise");
+    return op;
+  }
+};
+
+class Mkl : public PackedProduct {
+ public:
+  explicit Mkl(int64_t rows) : PackedProduct(rows) {}
+  static bool there() { return reorder().there() && linear().there(); }
+
+ protected:
+  at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
+  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight, const at::Tensor& bias) const override {
+    return linear()({x, packed, weight, optional_tensor(bias), rows()});
+  }
+
+ private:
+  static const Operator& reorder() {
+    static const Operator op("mkl::_mkl_reorder_linear_weight");
+    return op;
+  }
+  static const Operator& linear() {
+    static const Operator op("mkl::_mkl_linear");
+    return op;
+  }
+};
+
+enum class Form : uint8_t { plain, one_dnn, mkl };
+
+std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows) {
+  if (form == Form::one_dnn) return std::make_unique<OneDnn>(rows);
+  if (form == Form::mkl) return std::make_unique<Mkl>(rows);
+  return nullptr;
+}
+
+/// The shortest of a few runs, in seconds.
+double time_of(const std::function<void()>& body) {
+  double best = 1e30;
+  for (int i = 0; i < 4; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+Form measure(int64_t rows, int64_t in, int64_t out) {
+  const at::NoGradGuard no_grad;
+  const auto x = at::full({rows, in}, 0.5), weight = at::full({out, in}, 0.25);
+  auto y = at::empty({rows, out});
+  // A packed form must be worth its memory.
+  double best = 0.97 * time_of([&] { at::mm_out(y, x, weight.t()); });
+  Form chosen = Form::plain;
+  for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
+    if (!there) continue;
+    try {
+      const auto product = make_form(form, rows);
+      const double time = time_of([&] { product->run(x, weight, {}); });
+      if (time < best) best = time, chosen = form;
+    } catch (const std::exception&) {
+      continue;  // not for this machine
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int64_t out) {
+  static std::mutex guard;
+  static std::map<std::tuple<int64_t, int64_t, int64_t>, Form> known;
+  const std::lock_guard<std::mutex> lock(guard);
+  const auto [place, fresh] = known.try_emplace({rows, in, out}, Form::plain);
+  if (fresh) place->second = measure(rows, in, out);
+  return make_form(place->second, rows);
+}
+
+at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
+  const auto* memory = weight.const_data_ptr();
+  const auto version = static_cast<uint32_t>(weight._version());
+  const std::lock_guard<std::mutex> lock(guard_);
+  if (!packed_.defined() || memory != memory_ || version != version_) {
+    packed_ = pack(weight.detach());
+    memory_ = memory;
+    version_ = version;
+  }
+  return packed_;
+}
+
+at::Tensor PackedProduct::run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return multiply(x, packed_for(weight), weight, bias);
+}
+
+}  // namespace graft
