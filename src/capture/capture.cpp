@@ -21,6 +21,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 /// The plain tensor behind a stand-in, with all pending updates in it.
 at::Tensor plain(const at::Tensor& tensor) {
+  const Recorder::Below below;  // what a view shows is computed again, from the plain tensor it is a view of
   functional::sync(tensor);
   return functional::from_functional_tensor(tensor);
 }

@@ -100,6 +100,7 @@ bool Recorder::active() { return recorder != nullptr; }
 at::Tensor Recorder::seen(const at::Tensor& tensor) { return recorder ? recorder->swapped(tensor) : tensor; }
 
 Recorder::Pause::Pause() : off_(capture_keys) {}
+Recorder::Below::Below() : off_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | DispatchKeySet(swap_key)) {}
 
 Recorder::Recorder(NameOutside name_outside)
     : name_outside_(std::move(name_outside)),

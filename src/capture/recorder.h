@@ -35,6 +35,15 @@ class Recorder {
     c10::impl::ExcludeDispatchKeyGuard off_;
   };
 
+  /// Calls made while one lives are on plain tensors, as from inside functionalisation: recorded, nothing stood in.
+  class Below {
+   public:
+    Below();
+
+   private:
+    c10::impl::ExcludeDispatchKeyGuard off_;
+  };
+
   /// Called for a tensor that is no stand-in and has none yet: names the graph input it becomes.
   using NameOutside = std::function<std::string(const at::Tensor&)>;
 

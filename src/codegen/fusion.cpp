@@ -30,7 +30,7 @@ struct Unit {
   bool external = false;
   std::vector<const Node*> nodes;
   Space space;
-  size_t position = 0;  // of its last node
+  size_t first = 0, position = 0;  // places of its first and its last node in the graph
   size_t number = 0;
 };
 
@@ -121,7 +121,7 @@ class Fuser {
     auto& unit = *units_.emplace_back(std::make_unique<Unit>());
     unit.external = !fusible(node);
     unit.nodes = {&node};
-    unit.position = position;
+    unit.first = unit.position = position;
     unit.number = units_.size() - 1;
     if (is_pointwise(node)) unit.space = space_over(node.output().type().sizes);
     else if (!unit.external)
@@ -199,7 +199,8 @@ class Fuser {
       const auto* at = stack.back();
       stack.pop_back();
       if (at == &unit) return true;
-      if (!seen.insert(at).second) continue;
+      // What ended before the kernel began cannot wait for it.
+      if (at->position < unit.first || !seen.insert(at).second) continue;
       const auto found = reads_.find(at);
       if (found == reads_.end()) continue;
       for (const auto* next : found->second) stack.push_back(next);

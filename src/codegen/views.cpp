@@ -109,6 +109,15 @@ Place diagonal(const Node& node, const Value&, const Place& place) {
   return source;
 }
 
+/// Windows along a dimension; the place in the window is a new dimension at the end.
+Place unfold(const Node& node, const Value&, const Place& place) {
+  if (rank_of(node) == 0) return {};
+  const auto dim = static_cast<size_t>(ir::wrapped(*ir::int_of(node, "dimension"), rank_of(node)));
+  Place source(place.begin(), place.end() - 1);
+  source[dim] = source[dim] * *ir::int_of(node, "step") + place.back();
+  return source;
+}
+
 const std::map<std::string, Map, std::less<>>& maps() {
   static const std::map<std::string, Map, std::less<>> table = {
       {"aten::alias", same},
@@ -132,6 +141,7 @@ const std::map<std::string, Map, std::less<>>& maps() {
       {"aten::split_with_sizes", split},
       {"aten::unbind.int", unbind},
       {"aten::diagonal", diagonal},
+      {"aten::unfold", unfold},
   };
   return table;
 }

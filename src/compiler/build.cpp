@@ -7,6 +7,7 @@
 #include "passes/pipeline.h"
 #include "runtime/scheduled.h"
 #include "support/log.h"
+#include "support/stopwatch.h"
 #include "target/cpu/launch.h"
 #include "target/ref/interpreter.h"
 
@@ -54,10 +55,23 @@ std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generat
   if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
   if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
   refuse_other_devices(graph);
-  passes::run_passes(passes::compile_passes(), graph);
-  const auto schedule = codegen::schedule(graph);
+  {
+    const Stopwatch watch("passes");
+    passes::run_passes(passes::compile_passes(), graph);
+  }
+  codegen::Schedule schedule;
+  {
+    const Stopwatch watch("fusion");
+    schedule = codegen::schedule(graph);
+  }
   if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(schedule));
-  return make_scheduled(graph, schedule, cpu::compile(schedule, options.cache), generators, bindings);
+  CompiledKernels kernels;
+  {
+    const Stopwatch watch("code generation");
+    kernels = cpu::compile(schedule, options.cache);
+  }
+  const Stopwatch watch("planning");
+  return make_scheduled(graph, schedule, std::move(kernels), generators, bindings);
 }
 
 }  // namespace graft

@@ -7,6 +7,7 @@
 #include "compiler/diagnose.h"
 #include "compiler/precise.h"
 #include "support/log.h"
+#include "support/stopwatch.h"
 
 namespace graft::detail {
 namespace {
@@ -108,6 +109,7 @@ Capture capture_call(const Flat& call, const Original& original, const ModuleTre
     frame = made.frame;
     return std::move(made.tensors);
   };
+  const Stopwatch watch("capture");
   return capture({&traceable, call.tensors, &modules, at::GradMode::is_enabled()});
 }
 
@@ -123,6 +125,7 @@ void keep_requires_grad(const Capture& captured, Entry& entry) {
 
 Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,
                 const CompileOptions& options) {
+  const Stopwatch watch("first run and check");
   const auto& program = *entry.program;
   auto bound = entry.bind(call.tensors);
   if (!bound) throw Error("[compile] an input changed while the function was compiled");

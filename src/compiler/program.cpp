@@ -8,6 +8,7 @@
 #include "compiler/build.h"
 #include "ir/clone.h"
 #include "passes/pipeline.h"
+#include "support/stopwatch.h"
 
 namespace graft {
 namespace {
@@ -75,6 +76,7 @@ Parts parts_of(const Capture& capture) {
     parts.forward = std::move(joint);
     return parts;
   }
+  const Stopwatch watch("partition");
   passes::run_passes(passes::joint_passes(), joint);
   autograd::PartitionOptions how;
   for (const auto& mutation : capture.mutations) how.mutated_inputs.push_back(mutation.input);

@@ -16,6 +16,7 @@
 #include "codegen/views.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
 #include "runtime/aten_call.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
@@ -101,6 +102,7 @@ class Scheduled : public Executable {
       if (step.external) pack(*step.external);
     for (const auto* result : graph.results())
       if (result) leaves_.insert({&root_of(*result), true});
+    find_aliased(schedule);
     choose_memory(schedule);
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
@@ -203,6 +205,17 @@ class Scheduled : public Executable {
     if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
   }
 
+  /// A view that is a call (as_strided, a view with another dtype) gives a tensor over the memory of its argument, for as
+  /// long as somebody has it: that memory cannot be part of the arena, nor be written into.
+  void find_aliased(const codegen::Schedule& schedule) {
+    for (const auto& step : schedule.steps)
+      if (step.external && ir::kind_of(step.external->op()) == ir::OpKind::view)
+        for (const auto* value : step.external->inputs()) {
+          leaves_.insert({&root_of(*value), true});
+          aliased_.insert(&root_of(*value));
+        }
+  }
+
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps) {
       if (step.external) {
@@ -259,7 +272,7 @@ class Scheduled : public Executable {
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type()) return;
     auto& slot = slots_[numbers_.at(result)];
-    if (slot.kind != Slot::Kind::own) return;
+    if (slot.kind != Slot::Kind::own || aliased_.contains(input) || aliased_.contains(result)) return;
     for (const auto* other : graph.results())
       if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
     bool written = false;
@@ -489,7 +502,8 @@ class Scheduled : public Executable {
   CompiledKernels kernels_;
   std::vector<Slot> slots_;
   std::unordered_map<const Value*, size_t> numbers_;  // while building
-  std::unordered_map<const Value*, bool> leaves_;     // roots of results
+  std::unordered_map<const Value*, bool> leaves_;     // roots of results, and of what views that are calls see
+  std::unordered_set<const Value*> aliased_;          // the latter
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;

@@ -14,8 +14,8 @@ BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
 GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
 
 
-def graft(*arguments):
-    return subprocess.run([str(GRAFT), *map(str, arguments)], capture_output=True, text=True)
+def graft(*arguments, env=None):
+    return subprocess.run([str(GRAFT), *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **(env or {})})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def fails(done, status, *words):
 
 def test_version_and_help():
     assert "torch 2." in graft("--version").stdout
-    for command in ([], ["forward"], ["info"]):
+    for command in ([], ["forward"], ["explain"], ["info"]):
         done = graft(*command, "--help")
         assert done.returncode == 0
         assert "Example:" in done.stdout
@@ -72,12 +72,83 @@ def test_forward_writes_output_and_report(model, inputs, tmp_path):
     assert values["peak_bytes"] > 48 * 80 * 4
 
 
-@pytest.mark.parametrize("flags", [["--compile"], ["--mode", "default"], ["--fullgraph"], ["--verify-every", "3"], ["--adapter", "x"],
-                                   ["--disable-adapter"], ["--adapter-names", "a,b"], ["--merge"]])
+@pytest.mark.parametrize("flags", [["--adapter", "x"], ["--disable-adapter"], ["--adapter-names", "a,b"], ["--merge"]])
 def test_flags_of_parts_to_come_are_refused_not_ignored(model, inputs, tmp_path, flags):
     out = tmp_path / "out.safetensors"
     fails(graft("forward", "--model", model, "--input", inputs, "--output", out, *flags), 1, "not supported yet")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("flags", [["--mode", "default"], ["--backend", "eager"], ["--fullgraph"], ["--dynamic", "off"], ["--regional"],
+                                   ["--no-cache"], ["--verify-every", "3"]])
+def test_options_of_compilation_need_compile(model, inputs, tmp_path, flags):
+    out = tmp_path / "out.safetensors"
+    fails(graft("forward", "--model", model, "--input", inputs, "--output", out, *flags), 2, flags[0], "--compile")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("backend", ["graft", "inductor", "aot_eager", "eager"])
+def test_compiled_forward(model, inputs, tmp_path, backend):
+    out, plain, report = tmp_path / "out.safetensors", tmp_path / "plain.safetensors", tmp_path / "report.json"
+    assert graft("forward", "--model", model, "--input", inputs, "--output", plain).returncode == 0
+    done = graft("forward", "--model", model, "--input", inputs, "--output", out, "--report", report, "--compile", "--backend", backend,
+                 "--fullgraph", "--repeat", 3, "--verify-every", 2, env={"GRAFT_CACHE_DIR": str(tmp_path / "cache")})
+    assert done.returncode == 0, done.stderr
+    values = json.loads(report.read_text())
+    assert values["graphs"] == (0 if backend == "eager" else 1)
+    assert (values["kernels"] > 0) == (backend in ("graft", "inductor"))
+    for name, tensor in load_file(plain).items():
+        assert torch.allclose(load_file(out)[name], tensor, rtol=1e-5, atol=1e-5)
+
+
+def test_second_process_takes_kernels_from_the_cache(model, inputs, tmp_path):
+    """Also with entries cut short, spoilt or foreign, a folder that cannot be written, and no cache at all."""
+    cache = tmp_path / "cache"
+
+    def kernels(*flags, folder=cache):
+        out, report = tmp_path / "out.safetensors", tmp_path / "report.json"
+        done = graft("forward", "--model", model, "--input", inputs, "--output", out, "--report", report, "--compile", *flags,
+                     env={"GRAFT_CACHE_DIR": str(folder)})
+        assert done.returncode == 0, done.stderr
+        values = json.loads(report.read_text())
+        return values["kernels"], values["cache_hits"]
+
+    made, hits = kernels()
+    assert made > 0 and hits == 0
+    assert kernels() == (made, made)
+    assert kernels("--no-cache") == (made, 0)
+    entries = sorted(p for p in cache.rglob("*") if p.is_file())
+    assert entries
+    entries[0].write_bytes(entries[0].read_bytes()[:-7])
+    for entry in entries[1:]:
+        spoilt = bytearray(entry.read_bytes())
+        spoilt[len(spoilt) // 2] ^= 1
+        entry.write_bytes(bytes(spoilt))
+    assert kernels() == (made, 0)
+    assert kernels() == (made, made)
+    (tmp_path / "file").write_text("")
+    assert kernels(folder=tmp_path / "file" / "below") == (made, 0)
+
+
+def test_explain(model, inputs):
+    done = graft("explain", "--model", model, "--input", inputs)
+    assert done.returncode == 0, done.stderr
+    for part in ("graphs: 1", "graph breaks: 0", "guards:", "kernel launches", "aten::addmm"):
+        assert part in done.stdout
+    for level, part in (("aten", "graph("), ("core", "aten::rsqrt"), ("fused", "kernel 0 over"), ("loops", "load b0["), ("llvm", "define void")):
+        done = graft("explain", "--model", model, "--input", inputs, "--emit", level)
+        assert done.returncode == 0 and part in done.stdout, done.stdout[-2000:] + done.stderr
+    fails(graft("explain", "--model", model, "--input", inputs, "--emit", "cuda"), 1, "known: aten")
+    fails(graft("explain", "--model", model, "--input", inputs, "--emit", "tea"), 2, "--emit")
+
+
+def test_logs(model, inputs, tmp_path):
+    def run(topics):
+        return graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "o", "--compile", env={"GRAFT_LOGS": topics})
+
+    assert "aten::" in run("graph").stderr
+    assert "load b0[" in run("kernels").stderr
+    fails(run("noise"), 1, "noise", "known: graph")
 
 
 def test_unknown_input_tensor(model, tmp_path):
