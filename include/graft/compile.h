@@ -1,5 +1,5 @@
-// compile(): a function over tensors, or a module, made fast; the callable that comes back takes and gives what
-// the original does.
+// compile(): a function over tensors, or a module, made fast; the callable that comes back takes and gives
+// what the original does.
 //
 //   auto fast = graft::compile(model);                                 // any torch::nn::Module
 //   auto out = fast(inputs);                                           // first call: capture, compile, check
@@ -23,12 +23,14 @@
 namespace graft {
 
 enum class Mode : uint8_t { default_, reduce_overhead, max_autotune };
-/// `eager` captures nothing, `aot_eager` runs the captured graph over ATen (the reference), `graft` compiles it.
+/// `eager` captures nothing, `aot_eager` runs the captured graph over ATen (the reference), `graft` compiles
+/// it.
 enum class Backend : uint8_t { graft, aot_eager, eager };
 enum class Dynamic : uint8_t { automatic, on, off };
 enum class OnMismatch : uint8_t { error, eager };
 
-/// The options by their names on the command line; UsageError that lists the known ones. "inductor" is "graft".
+/// The options by their names on the command line; UsageError that lists the known ones. "inductor" is
+/// "graft".
 Mode mode_named(const std::string& name);
 Backend backend_named(const std::string& name);
 Dynamic dynamic_named(const std::string& name);
@@ -138,8 +140,8 @@ class Compiled<R(Args...)> {
     }
   }
 
-  /// What compilation makes of a call with these arguments: programs, breaks, guards, kernels, calls into ATen.
-  /// `level` adds the program's text: "aten", "core", "fused", "loops", "llvm".
+  /// What compilation makes of a call with these arguments: programs, breaks, guards, kernels, calls into
+  /// ATen. `level` adds the program's text: "aten", "core", "fused", "loops", "llvm".
   std::string explain(Args... args, const std::string& level = "") const {
     Values values(args...);
     return core_->explain(flatten(values), original(values), level);

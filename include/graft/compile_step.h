@@ -1,11 +1,13 @@
-// compile_step(): a whole training step as one program: forward, loss, backward, gradient clipping, optimizer.
+// compile_step(): a whole training step as one program: forward, loss, backward, gradient clipping,
+// optimizer.
 //
-//   auto step = graft::compile_step(model, [model](const graft::ModelInputs& in) { return model->forward(in).loss; },
+//   auto step = graft::compile_step(model, [model](const graft::ModelInputs& in) { return
+//   model->forward(in).loss; },
 //                                   graft::AdamW{.lr = 1e-4}, {.max_grad_norm = 1.0});
 //   for (const auto& batch : data) std::cout << step(batch).item<float>() << "\n";
 //
-// Parameters that require a gradient when the step is made are trained, in place. The learning rate is data: changing
-// it compiles nothing.
+// Parameters that require a gradient when the step is made are trained, in place. The learning rate is data:
+// changing it compiles nothing.
 #pragma once
 #include <variant>
 
@@ -42,7 +44,8 @@ class StepCore {
   StepCore& operator=(const StepCore&) = delete;
 
   /// `loss` works on the tensors of the arguments.
-  at::Tensor run(const Flat& arguments, const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss);
+  at::Tensor run(const Flat& arguments,
+                 const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss);
 
   double lr() const;
   void set_lr(double lr);
@@ -64,9 +67,11 @@ class CompiledStep;
 template <class... Args>
 class CompiledStep<at::Tensor(Args...)> {
  public:
-  CompiledStep(std::vector<std::shared_ptr<torch::nn::Module>> modules, std::function<at::Tensor(Args...)> loss,
-               const OptimizerConfig& optimizer, const StepOptions& options)
-      : loss_(std::move(loss)), core_(std::make_shared<detail::StepCore>(std::move(modules), optimizer, options)) {}
+  CompiledStep(std::vector<std::shared_ptr<torch::nn::Module>> modules,
+               std::function<at::Tensor(Args...)> loss, const OptimizerConfig& optimizer,
+               const StepOptions& options)
+      : loss_(std::move(loss)),
+        core_(std::make_shared<detail::StepCore>(std::move(modules), optimizer, options)) {}
 
   /// One step; gives the loss before it. Not from several threads at once: it changes the parameters.
   at::Tensor operator()(Args... args) {

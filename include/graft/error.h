@@ -35,8 +35,8 @@ class IoError : public Error {
   using Error::Error;
 };
 
-/// Compilation met code that no graph can hold: a value read on the host, a shape that depends on data. Thrown
-/// with `fullgraph`; else the function runs eagerly.
+/// Compilation met code that no graph can hold: a value read on the host, a shape that depends on data.
+/// Thrown with `fullgraph`; else the function runs eagerly.
 class GraphBreak : public Error {
  public:
   explicit GraphBreak(const std::string& reason, std::string backtrace = "")

@@ -26,8 +26,8 @@ class LeafVisitor {
   virtual ~LeafVisitor() = default;
   /// May read the tensor or put another in its place.
   virtual void tensor(at::Tensor& tensor) = 0;
-  /// What the function's code can see that is no tensor: a number, a length, whether something is there. Another
-  /// value is another program.
+  /// What the function's code can see that is no tensor: a number, a length, whether something is there.
+  /// Another value is another program.
   virtual void fixed(int64_t value) = 0;
   /// This value cannot be part of a compiled call; it runs eagerly and says why.
   virtual void refuse(const char* why) = 0;

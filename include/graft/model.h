@@ -45,7 +45,8 @@ struct Leaves<ModelInputs> {
   static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
     visit_leaves(visitor, inputs.input_ids, inputs.attention_mask, inputs.position_ids, inputs.token_type_ids,
                  inputs.pixel_values, inputs.labels);
-    if (inputs.past_key_values) visitor.refuse("the call has a key/value cache, which changes outside the graph");
+    if (inputs.past_key_values)
+      visitor.refuse("the call has a key/value cache, which changes outside the graph");
   }
 };
 template <>

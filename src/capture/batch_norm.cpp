@@ -1,5 +1,6 @@
 // Batch normalisation's operators change the running statistics they are given and do not say so in their
-// schemas. Functionalisation believes the schemas; so during a capture they are replaced by twins that say it.
+// schemas. Functionalisation believes the schemas; so during a capture they are replaced by twins that say
+// it.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -23,8 +24,8 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const 
 std::tuple<Tensor, Tensor, Tensor, Tensor> cudnn_batch_norm(const Tensor& input, const Tensor& weight,
                                                             const std::optional<Tensor>& bias,
                                                             const std::optional<Tensor>& running_mean,
-                                                            const std::optional<Tensor>& running_var, bool training,
-                                                            double momentum, double eps) {
+                                                            const std::optional<Tensor>& running_var,
+                                                            bool training, double momentum, double eps) {
   if (!training || !running_mean || !running_mean->defined())
     return at::_batch_norm_no_update(input, weight, bias, running_mean, running_var, momentum, eps);
   auto mean = *running_mean, var = *running_var;

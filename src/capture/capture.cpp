@@ -57,8 +57,7 @@ class Session {
       const size_t before = recorder_.inputs().size();
       // An argument that is also a parameter or a buffer is bound as the argument it is.
       stand_ins.push_back(recorder_.stand_in(argument, "arg" + std::to_string(i)));
-      if (recorder_.inputs().size() > before)
-done_.sources.push_back({Source::Kind::argument, i});
+      if (recorder_.inputs().size() > before) done_.sources.push_back({Source::Kind::argument, i});
     }
     return stand_ins;
   }
@@ -118,7 +117,8 @@ done_.sources.push_back({Source::Kind::argument, i});
     Output place;
     if (!output.defined()) return place;
     // Code may give back a parameter as it is, with no call in between.
-    if (!functional::isFunctionalTensor(output)) return {.kind = Output::Kind::input, .index = input_of(output)};
+    if (!functional::isFunctionalTensor(output))
+      return {.kind = Output::Kind::input, .index = input_of(output)};
     const auto& inputs = recorder_.inputs();
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].stand_in.unsafeGetTensorImpl() == output.unsafeGetTensorImpl())
@@ -174,6 +174,8 @@ done_.sources.push_back({Source::Kind::argument, i});
     const Recorder::Pause pause;
     const auto generator = at::detail::createCPUGenerator(/*seed_val=*/0x67726166 + index);
     const auto values = at::empty(output.sizes(), at::kFloat).normal_(0, 1, generator);
+    if (!output.is_non_overlapping_and_dense())
+      return values.to(output.options());  // an expanded output cannot be written
     return at::empty_strided(output.sizes(), output.strides(), output.options()).copy_(values);
   }
 

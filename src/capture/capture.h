@@ -1,7 +1,8 @@
-// Runs a function once and gives what it did as a graph: forward, and where gradients are wanted backward too.
+// Runs a function once and gives what it did as a graph: forward, and where gradients are wanted backward
+// too.
 //
-//   inputs of the graph    arguments, module slots, outside tensors (in the order of first use), then tangents
-//   results of the graph   computed outputs, new values of mutated inputs; then gradients
+//   inputs of the graph    arguments, module slots, outside tensors (in the order of first use), then
+//   tangents results of the graph   computed outputs, new values of mutated inputs; then gradients
 #pragma once
 #include <ATen/ATen.h>
 
@@ -52,7 +53,7 @@ struct Capture {
   std::vector<at::Generator> generators;
   std::vector<Output> outputs;
   std::vector<Mutation> mutations;
-  std::vector<Gradient> gradients;   ///< empty without a backward pass
+  std::vector<Gradient> gradients;     ///< empty without a backward pass
   std::vector<size_t> tangent_inputs;  ///< graph inputs, in the order of the outputs that require a gradient
   size_t forward_results = 0;
 

@@ -16,14 +16,22 @@ struct DTypePair {
   at::ScalarType torch;
 };
 constexpr DTypePair dtypes[] = {
-    {ir::DType::f64, at::kDouble},          {ir::DType::f32, at::kFloat},
-    {ir::DType::f16, at::kHalf},            {ir::DType::bf16, at::kBFloat16},
-    {ir::DType::i64, at::kLong},            {ir::DType::i32, at::kInt},
-    {ir::DType::i16, at::kShort},           {ir::DType::i8, at::kChar},
-    {ir::DType::u8, at::kByte},             {ir::DType::boolean, at::kBool},
-    {ir::DType::c64, at::kComplexFloat},    {ir::DType::c128, at::kComplexDouble},
-    {ir::DType::f8_e4m3, at::kFloat8_e4m3fn}, {ir::DType::f8_e5m2, at::kFloat8_e5m2},
-    {ir::DType::u16, at::kUInt16},          {ir::DType::u32, at::kUInt32},
+    {ir::DType::f64, at::kDouble},
+    {ir::DType::f32, at::kFloat},
+    {ir::DType::f16, at::kHalf},
+    {ir::DType::bf16, at::kBFloat16},
+    {ir::DType::i64, at::kLong},
+    {ir::DType::i32, at::kInt},
+    {ir::DType::i16, at::kShort},
+    {ir::DType::i8, at::kChar},
+    {ir::DType::u8, at::kByte},
+    {ir::DType::boolean, at::kBool},
+    {ir::DType::c64, at::kComplexFloat},
+    {ir::DType::c128, at::kComplexDouble},
+    {ir::DType::f8_e4m3, at::kFloat8_e4m3fn},
+    {ir::DType::f8_e5m2, at::kFloat8_e5m2},
+    {ir::DType::u16, at::kUInt16},
+    {ir::DType::u32, at::kUInt32},
     {ir::DType::u64, at::kUInt64},
 };
 
@@ -49,9 +57,9 @@ T symbol_value(const std::pair<std::string_view, T> (&table)[n], const ir::Symbo
   throw Error("[graph] '" + symbol.name + " is no word known here");
 }
 
-const c10::Type& unwrapped(const c10::Type& type) {
-  if (const auto* optional = type.castRaw<c10::OptionalType>()) return *optional->getElementType();
-  return type;
+const c10::Type& unwrapped(const c10::Type* type) {
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  return optional ? *optional->getElementType() : *type;
 }
 
 std::optional<ir::Attribute> list_attribute(const c10::IValue& value) {
@@ -65,9 +73,12 @@ std::optional<ir::Attribute> list_attribute(const c10::IValue& value) {
   const auto items = value.toListRef();
   std::vector<int64_t> ints;
   for (const auto& item : items) {
-    if (item.isInt()) ints.push_back(item.toInt());
-    else if (item.isSymInt() && item.toSymInt().maybe_as_int()) ints.push_back(*item.toSymInt().maybe_as_int());
-    else return std::nullopt;
+    if (item.isInt())
+      ints.push_back(item.toInt());
+    else if (item.isSymInt() && item.toSymInt().maybe_as_int())
+      ints.push_back(*item.toSymInt().maybe_as_int());
+    else
+      return std::nullopt;
   }
   return ints;
 }
@@ -102,9 +113,12 @@ ir::Device to_ir(const at::Device& device) {
 
 at::Device to_torch(const ir::Device& device) {
   switch (device.kind) {
-    case ir::Device::Kind::cpu: return at::kCPU;
-    case ir::Device::Kind::meta: return at::kMeta;
-    default: return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
+    case ir::Device::Kind::cpu:
+      return at::kCPU;
+    case ir::Device::Kind::meta:
+      return at::kMeta;
+    default:
+      return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
   }
 }
 
@@ -130,18 +144,21 @@ c10::OperatorHandle operator_named(const std::string& name) {
 
 std::optional<ir::Attribute> to_attribute(const c10::IValue& value, const c10::Type& declared,
                                           std::vector<at::Generator>& generators) {
-  const auto& type = unwrapped(declared);
+  const auto& type = unwrapped(&declared);
   if (value.isNone()) return ir::None{};
   if (value.isBool()) return value.toBool();
   if (value.isInt() || value.isSymInt()) {
     const auto number = value.isInt() ? std::optional(value.toInt()) : value.toSymInt().maybe_as_int();
     if (!number) return std::nullopt;
     switch (type.kind()) {
-      case c10::TypeKind::ScalarTypeType: return to_ir(static_cast<at::ScalarType>(*number));
-      case c10::TypeKind::LayoutType: return symbol_of(layouts, static_cast<at::Layout>(*number));
+      case c10::TypeKind::ScalarTypeType:
+        return to_ir(static_cast<at::ScalarType>(*number));
+      case c10::TypeKind::LayoutType:
+        return symbol_of(layouts, static_cast<at::Layout>(*number));
       case c10::TypeKind::MemoryFormatType:
         return symbol_of(memory_formats, static_cast<at::MemoryFormat>(*number));
-      default: return *number;
+      default:
+        return *number;
     }
   }
   if (value.isDouble()) return value.toDouble();
@@ -157,7 +174,7 @@ std::optional<ir::Attribute> to_attribute(const c10::IValue& value, const c10::T
 
 c10::IValue to_ivalue(const ir::Attribute& attribute, const c10::Type& declared,
                       const std::vector<at::Generator>& generators) {
-  const auto& type = unwrapped(declared);
+  const auto& type = unwrapped(&declared);
   struct Convert {
     const c10::Type& type;
     const std::vector<at::Generator>& generators;
@@ -192,8 +209,7 @@ c10::IValue to_ivalue(const ir::Attribute& attribute, const c10::Type& declared,
         if (number >= generators.size()) throw Error("[graph] there is no '" + v.name);
         return generators[number];
       }
-      if (type.kind() == c10::TypeKind::LayoutType)
-        return static_cast<int64_t>(symbol_value(layouts, v));
+      if (type.kind() == c10::TypeKind::LayoutType) return static_cast<int64_t>(symbol_value(layouts, v));
       return static_cast<int64_t>(symbol_value(memory_formats, v));
     }
   };

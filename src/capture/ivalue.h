@@ -25,8 +25,8 @@ c10::OperatorHandle operator_named(const std::string& name);
 /// A graph cannot hold a generator; it holds this word with a number into a list beside the graph.
 constexpr std::string_view generator_symbol = "generator#";
 
-/// A value that holds no tensor, read with the type that the operator's schema gives it (an int may be a dtype
-/// or a layout). Nothing for what a graph cannot hold. Generators are appended to `generators`.
+/// A value that holds no tensor, read with the type that the operator's schema gives it (an int may be a
+/// dtype or a layout). Nothing for what a graph cannot hold. Generators are appended to `generators`.
 std::optional<ir::Attribute> to_attribute(const c10::IValue& value, const c10::Type& type,
                                           std::vector<at::Generator>& generators);
 c10::IValue to_ivalue(const ir::Attribute& attribute, const c10::Type& type,

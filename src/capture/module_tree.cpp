@@ -27,7 +27,9 @@ template struct Reveal<ParametersTag, &torch::nn::Module::parameters_>;
 template struct Reveal<BuffersTag, &torch::nn::Module::buffers_>;
 template struct Reveal<ChildrenTag, &torch::nn::Module::children_>;
 
-std::string join(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
 
 }  // namespace
 
@@ -65,10 +67,12 @@ std::optional<std::string> ModuleTree::changed() const {
     for (size_t i = 0; i < entry.children; ++i)
       if (children[i].value().get() != entries_[entry.first_child + i].module)
         return at() + " has another submodule " + children[i].key();
-    if (parameters_of(*entry.module).size() != entry.parameters) return at() + " has gained or lost a parameter";
+    if (parameters_of(*entry.module).size() != entry.parameters)
+      return at() + " has gained or lost a parameter";
     if (buffers_of(*entry.module).size() != entry.buffers) return at() + " has gained or lost a buffer";
     if (entry.module->is_training() != entry.training)
-      return at() + (entry.training ? " is in eval mode, was in training mode" : " is in training mode, was in eval mode");
+      return at() + (entry.training ? " is in eval mode, was in training mode"
+                                    : " is in training mode, was in eval mode");
   }
   return std::nullopt;
 }

@@ -1,8 +1,8 @@
 // A module and its submodules as the compiler sees them: where every parameter and buffer lives, and whether
 // the tree is still the one that was captured.
 //
-// A slot is a place in a module's own table, not a tensor: what stands there may be replaced between calls, and
-// the compiled code takes what is there now.
+// A slot is a place in a module's own table, not a tensor: what stands there may be replaced between calls,
+// and the compiled code takes what is there now.
 #pragma once
 #include <torch/nn/module.h>
 

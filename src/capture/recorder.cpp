@@ -22,8 +22,8 @@ using c10::IValue;
 // where the C++ fake tensors of a Python process would be.
 constexpr DispatchKey swap_key = DispatchKey::TESTING_ONLY_GenericMode;
 constexpr DispatchKey record_key = DispatchKey::Fake;
-const DispatchKeySet capture_keys = DispatchKeySet(swap_key) | DispatchKeySet(DispatchKey::Functionalize) |
-                                    DispatchKeySet(record_key);
+const DispatchKeySet capture_keys =
+    DispatchKeySet(swap_key) | DispatchKeySet(DispatchKey::Functionalize) | DispatchKeySet(record_key);
 
 thread_local Recorder* recorder = nullptr;
 
@@ -40,21 +40,23 @@ void each_tensor(const IValue& value, F f) {
 }
 
 void swap_in_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (recorder) recorder->swap_in(op, keys, stack);
-  else op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, swap_key), stack);
+  if (recorder)
+    recorder->swap_in(op, keys, stack);
+  else
+    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, swap_key), stack);
 }
 
 void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (recorder) recorder->record(op, keys, stack);
-  else op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), stack);
+  if (recorder)
+    recorder->record(op, keys, stack);
+  else
+    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), stack);
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&swap_in_fallback>());
 }
-TORCH_LIBRARY_IMPL(_, Fake, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>());
-}
+TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
 
 bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
 
@@ -69,7 +71,8 @@ bool gives_no_tensor(const c10::OperatorHandle& op) {
 /// "add_": gives back its first argument, changed.
 bool in_place(const c10::OperatorHandle& op) {
   const auto& name = op.schema().name();
-  return name.ends_with('_') && !name.ends_with("__") && op.schema().is_mutable() && op.schema().returns().size() == 1;
+  return name.ends_with('_') && !name.ends_with("__") && op.schema().is_mutable() &&
+         op.schema().returns().size() == 1;
 }
 
 /// Indexing with numbers gives a known shape; only masks make it depend on the data.
@@ -100,7 +103,8 @@ bool Recorder::active() { return recorder != nullptr; }
 at::Tensor Recorder::seen(const at::Tensor& tensor) { return recorder ? recorder->swapped(tensor) : tensor; }
 
 Recorder::Pause::Pause() : off_(capture_keys) {}
-Recorder::Below::Below() : off_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | DispatchKeySet(swap_key)) {}
+Recorder::Below::Below()
+    : off_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | DispatchKeySet(swap_key)) {}
 
 Recorder::Recorder(NameOutside name_outside)
     : name_outside_(std::move(name_outside)),
@@ -129,9 +133,8 @@ Recorder::~Recorder() {
 }
 
 void Recorder::enter(const at::Tensor& tensor, ir::Value* value) {
-  names_.insert_or_assign(
-      tensor.unsafeGetTensorImpl(),
-      Name{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), value});
+  names_.insert_or_assign(tensor.unsafeGetTensorImpl(),
+                          Name{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), value});
 }
 
 at::Tensor Recorder::stand_in(const at::Tensor& tensor, const std::string& name) {
@@ -145,7 +148,8 @@ at::Tensor Recorder::stand_in(const at::Tensor& tensor, const std::string& name)
   auto& in_graph = graph_.add_input(name, type_of(tensor));
   enter(value, &in_graph);
   stand_ins_.insert_or_assign(tensor.unsafeGetTensorImpl(), inputs_.size());
-  inputs_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), wrapped, value, &in_graph});
+  inputs_.push_back(
+      {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), wrapped, value, &in_graph});
   return wrapped;
 }
 
@@ -205,9 +209,9 @@ void Recorder::swap_in(const c10::OperatorHandle& op, DispatchKeySet keys, torch
 }
 
 void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why) const {
-  throw GraphBreak("[capture] " + name_of(op) + " " + why +
-                       (last_scope_.empty() ? "" : ", near module " + last_scope_),
-                   c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48));
+  throw GraphBreak(
+      "[capture] " + name_of(op) + " " + why + (last_scope_.empty() ? "" : ", near module " + last_scope_),
+      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48));
 }
 
 void Recorder::refuse_breaks(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -232,7 +236,8 @@ ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op
   break_at(op, "got a tensor that was made inside the function without the dispatcher (from_blob?)");
 }
 
-std::vector<ir::NamedArgument> Recorder::arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+std::vector<ir::NamedArgument> Recorder::arguments_of(const c10::OperatorHandle& op,
+                                                      const torch::jit::Stack& stack) {
   const auto& declared = op.schema().arguments();
   std::vector<ir::NamedArgument> arguments;
   arguments.reserve(declared.size());
@@ -240,8 +245,10 @@ std::vector<ir::NamedArgument> Recorder::arguments_of(const c10::OperatorHandle&
     const IValue& value = stack[stack.size() - declared.size() + i];
     const auto& name = declared[i].name();
     if (value.isTensor()) {
-      if (value.toTensor().defined()) arguments.push_back({name, use(value.toTensor(), op)});
-      else arguments.push_back({name, ir::Attribute(ir::Undefined{})});
+      if (value.toTensor().defined())
+        arguments.push_back({name, use(value.toTensor(), op)});
+      else
+        arguments.push_back({name, ir::Attribute(ir::Undefined{})});
     } else if (value.isTensorList() || value.isOptionalTensorList()) {
       ir::ValueList list;
       for (const IValue& item : value.toListRef())
@@ -266,7 +273,8 @@ std::string Recorder::scope_of(const std::vector<ir::NamedArgument>& arguments) 
   const auto consider = [&](const ir::Value* value) {
     if (!value) return;
     if (const auto* producer = value->producer()) {
-      if (!producer->scope().empty()) scope = scope ? common_scope(*scope, producer->scope()) : producer->scope();
+      if (!producer->scope().empty())
+        scope = scope ? common_scope(*scope, producer->scope()) : producer->scope();
       return;
     }
     const auto& path = graph_.input_name(value->index());
@@ -294,8 +302,8 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
   }
   if (meta && !in_place(op)) return redispatch();
   if (meta) {
-    // Some operators (logical_and_, which the gradient of clamp uses) have no kernel for meta tensors outside Python.
-    // What works in place keeps its sizes, so nothing is lost but a check.
+    // Some operators (logical_and_, which the gradient of clamp uses) have no kernel for meta tensors outside
+    // Python. What works in place keeps its sizes, so nothing is lost but a check.
     const size_t base = stack->size() - count;
     const IValue self = (*stack)[base];
     try {
@@ -306,7 +314,8 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
     }
     return;
   }
-  if (gives_no_tensor(op) && !reads_on_host(op)) return redispatch();  // promote_types and the like: about types
+  if (gives_no_tensor(op) && !reads_on_host(op))
+    return redispatch();  // promote_types and the like: about types
 
   refuse_breaks(op, *stack);
   auto arguments = arguments_of(op, *stack);

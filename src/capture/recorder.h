@@ -1,9 +1,9 @@
 // Writes every ATen call made on this thread into a graph, while one is at work.
 //
-// Two dispatch keys are switched on for the thread. The upper one stands above autograd and swaps each outside
-// tensor (parameter, buffer, whatever the code reaches) for a stand-in, so that autograd, functionalisation and
-// the graph all see one leaf. The lower one stands under autograd and functionalisation and writes down what
-// arrives: calls on plain tensors, with no mutation and no aliasing left.
+// Two dispatch keys are switched on for the thread. The upper one stands above autograd and swaps each
+// outside tensor (parameter, buffer, whatever the code reaches) for a stand-in, so that autograd,
+// functionalisation and the graph all see one leaf. The lower one stands under autograd and functionalisation
+// and writes down what arrives: calls on plain tensors, with no mutation and no aliasing left.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,7 +23,8 @@ class Recorder {
   /// Whether one is at work on this thread.
   static bool active();
 
-  /// What the code being recorded sees of a tensor: its stand-in; the tensor itself where nothing is recorded.
+  /// What the code being recorded sees of a tensor: its stand-in; the tensor itself where nothing is
+  /// recorded.
   static at::Tensor seen(const at::Tensor& tensor);
 
   /// Calls made while one lives are not recorded.
@@ -35,7 +36,8 @@ class Recorder {
     c10::impl::ExcludeDispatchKeyGuard off_;
   };
 
-  /// Calls made while one lives are on plain tensors, as from inside functionalisation: recorded, nothing stood in.
+  /// Calls made while one lives are on plain tensors, as from inside functionalisation: recorded, nothing
+  /// stood in.
   class Below {
    public:
     Below();
@@ -53,8 +55,8 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// The stand-in of an outside tensor: a functional leaf with the same values, an input of the graph from now
-  /// on. The same tensor has one stand-in.
+  /// The stand-in of an outside tensor: a functional leaf with the same values, an input of the graph from
+  /// now on. The same tensor has one stand-in.
   at::Tensor stand_in(const at::Tensor& tensor, const std::string& name);
 
   struct Input {

@@ -92,10 +92,21 @@ class Fuser {
 
   static bool expensive(const Node& node) {
     static const std::unordered_set<std::string> cheap_kinds = {
-        "aten::exp", "aten::log", "aten::tanh", "aten::sigmoid", "aten::erf", "aten::gelu", "aten::silu", "aten::pow.Tensor_Tensor",
-        "aten::sin", "aten::cos", "aten::log1p", "aten::expm1", "aten::gelu_backward", "aten::silu_backward", "aten::softplus",
-        "aten::elu", "aten::elu_backward", "aten::softplus_backward", "aten::cat", "aten::stack", "aten::embedding", "aten::index.Tensor",
-        "aten::gather", "aten::index_select", "aten::tan", "aten::erfc", "aten::exp2", "aten::log2", "aten::log10"};
+        "aten::exp",           "aten::log",
+        "aten::tanh",          "aten::sigmoid",
+        "aten::erf",           "aten::gelu",
+        "aten::silu",          "aten::pow.Tensor_Tensor",
+        "aten::sin",           "aten::cos",
+        "aten::log1p",         "aten::expm1",
+        "aten::gelu_backward", "aten::silu_backward",
+        "aten::softplus",      "aten::elu",
+        "aten::elu_backward",  "aten::softplus_backward",
+        "aten::cat",           "aten::stack",
+        "aten::embedding",     "aten::index.Tensor",
+        "aten::gather",        "aten::index_select",
+        "aten::tan",           "aten::erfc",
+        "aten::exp2",          "aten::log2",
+        "aten::log10"};
     return cheap_kinds.contains(node.op());
   }
 
@@ -123,7 +134,8 @@ class Fuser {
     unit.nodes = {&node};
     unit.first = unit.position = position;
     unit.number = units_.size() - 1;
-    if (is_pointwise(node)) unit.space = space_over(node.output().type().sizes);
+    if (is_pointwise(node))
+      unit.space = space_over(node.output().type().sizes);
     else if (!unit.external)
       unit.space = space_over(ir::value_of(node, "self")->type().sizes, dims_reduced_by(node));
     enter(node, unit);
@@ -141,13 +153,16 @@ class Fuser {
   std::vector<Unit*> candidates(const Node& node) {
     std::vector<Unit*> found;
     const auto add = [&](Unit* unit) {
-      if (unit && !unit->external && std::find(found.begin(), found.end(), unit) == found.end()) found.push_back(unit);
+      if (unit && !unit->external && std::find(found.begin(), found.end(), unit) == found.end())
+        found.push_back(unit);
     };
     std::vector<const Value*> leaves;
     for (const auto* input : node.inputs()) {
       add(unit_of(*input));
-      if (inlined(*input)) leaves.insert(leaves.end(), cost(*input).leaves.begin(), cost(*input).leaves.end());
-      else leaves.push_back(&root_of(*input));
+      if (inlined(*input))
+        leaves.insert(leaves.end(), cost(*input).leaves.begin(), cost(*input).leaves.end());
+      else
+        leaves.push_back(&root_of(*input));
     }
     for (const auto* leaf : leaves) add(unit_of(*leaf));
     std::sort(found.begin(), found.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
@@ -155,11 +170,13 @@ class Fuser {
     for (const auto* leaf : leaves) {
       const auto& users = users_[leaf];
       for (size_t i = users.size(), tried = 0; i-- > 0 && tried < 4; ++tried)
-        if (!users[i]->external && std::find(found.begin(), found.end(), users[i]) == found.end()) siblings.push_back(users[i]);
+        if (!users[i]->external && std::find(found.begin(), found.end(), users[i]) == found.end())
+          siblings.push_back(users[i]);
     }
     std::sort(siblings.begin(), siblings.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
     siblings.erase(std::unique(siblings.begin(), siblings.end()), siblings.end());
-    // Kernels that only share an input need not wait for each other otherwise: small ones are not worth the bond.
+    // Kernels that only share an input need not wait for each other otherwise: small ones are not worth the
+    // bond.
     for (auto* unit : siblings)
       if (points(unit->space) == node_points(node)) found.push_back(unit);
     return found;
@@ -213,17 +230,21 @@ class Fuser {
   }
 
   static Place own_place(const Lowering& lowering, const Value& value, const Space& space) {
-    return row_level(value, space) ? lowering.row_place(value.type().sizes) : lowering.full_place(value.type().sizes);
+    return row_level(value, space) ? lowering.row_place(value.type().sizes)
+                                   : lowering.full_place(value.type().sizes);
   }
 
   /// Whether the node reads the kernel's values where the kernel computes them (or may compute them again).
   bool accesses_fit(const Node& node, const Unit& unit, const Space& space) {
-    const auto inside = [&](const Value& v) { return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit; };
+    const auto inside = [&](const Value& v) {
+      return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit;
+    };
     Lowering trial(space, [&](const Value& v) { return &v == &node.output() || (!inside(v) && inlined(v)); });
     try {
       const auto& output = node.output();
-      const auto place = !is_pointwise(node) || row_level(output, space) ? trial.row_place(output.type().sizes)
-                                                                         : trial.full_place(output.type().sizes);
+      const auto place = !is_pointwise(node) || row_level(output, space)
+                             ? trial.row_place(output.type().sizes)
+                             : trial.full_place(output.type().sizes);
       trial.evaluate(output, place);
     } catch (const std::logic_error&) {
       return false;
@@ -236,6 +257,10 @@ class Fuser {
       if (access.gathered) return false;
       if (access.place == own_place(trial, value, space)) continue;
       if (!is_pointwise(*value.producer()) || !inlined(value)) return false;
+      // Computed again elsewhere, it would need there what the kernel has only here: a reduction, say.
+      const auto& leaves = cost(value).leaves;
+      if (std::any_of(leaves.begin(), leaves.end(), [&](const Value* leaf) { return inside(*leaf); }))
+        return false;
     }
     for (const auto* n : unit.nodes)
       for (const auto* input : n->inputs())
@@ -245,13 +270,16 @@ class Fuser {
 
   Step make_step(const Unit& unit, const std::set<const Value*>& wanted) {
     Step step;
-    const auto inside = [&](const Value& v) { return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit; };
+    const auto inside = [&](const Value& v) {
+      return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit;
+    };
     Lowering lowering(unit.space, [&](const Value& v) { return inside(v) || inlined(v); });
     for (const auto* node : unit.nodes) {
       const auto& output = node->output();
       if (!wanted.contains(&output)) continue;
       const bool row = is_kernel_reduction(*node) || row_level(output, unit.space);
-      lowering.store(output, row ? lowering.row_place(output.type().sizes) : lowering.full_place(output.type().sizes));
+      lowering.store(
+          output, row ? lowering.row_place(output.type().sizes) : lowering.full_place(output.type().sizes));
     }
     step.nodes = unit.nodes;
     step.buffers = lowering.buffers();
@@ -259,8 +287,8 @@ class Fuser {
     return step;
   }
 
-  /// From the results backwards: only what is wanted is made. Then forwards, in the order of the graph as far as
-  /// possible.
+  /// From the results backwards: only what is wanted is made. Then forwards, in the order of the graph as far
+  /// as possible.
   Schedule order() {
     std::set<const Value*> wanted;
     const auto want = [&](const Value& value) { wanted.insert(&root_of(value)); };
@@ -270,7 +298,8 @@ class Fuser {
     std::unordered_map<const Unit*, std::set<const Unit*>> needs;
     for (const auto* unit : reversed()) {
       const bool used = std::any_of(unit->nodes.begin(), unit->nodes.end(), [&](const Node* n) {
-        return std::any_of(n->outputs().begin(), n->outputs().end(), [&](const auto& o) { return wanted.contains(o.get()); });
+        return std::any_of(n->outputs().begin(), n->outputs().end(),
+                           [&](const auto& o) { return wanted.contains(o.get()); });
       });
       if (!used && !(unit->external && ir::must_run(*unit->nodes[0]))) continue;
       auto& step = steps[unit];
@@ -317,13 +346,15 @@ class Fuser {
     std::vector<const Unit*> pending;
     for (const auto& unit : units_)
       if (steps.contains(unit.get())) pending.push_back(unit.get());
-    std::sort(pending.begin(), pending.end(), [](const Unit* a, const Unit* b) { return a->position < b->position; });
+    std::sort(pending.begin(), pending.end(),
+              [](const Unit* a, const Unit* b) { return a->position < b->position; });
     Schedule schedule;
     std::unordered_set<const Unit*> done;
     const std::function<void(const Unit*)> visit = [&](const Unit* unit) {
       if (!done.insert(unit).second) return;
       std::vector<const Unit*> first(needs[unit].begin(), needs[unit].end());
-      std::sort(first.begin(), first.end(), [](const Unit* a, const Unit* b) { return a->position < b->position; });
+      std::sort(first.begin(), first.end(),
+                [](const Unit* a, const Unit* b) { return a->position < b->position; });
       for (const auto* from : first) visit(from);
       schedule.steps.push_back(std::move(steps.at(unit)));
     };
@@ -366,8 +397,8 @@ std::string to_string(const Schedule& schedule) {
     for (const auto& dim : step.kernel.dims) text << " " << dim.extent << (dim.reduced ? " reduced" : "");
     text << "\n";
     for (size_t i = 0; i < step.buffers.size(); ++i)
-      text << "  " << (step.kernel.buffers[i].written ? "writes" : "reads") << " %" << step.buffers[i]->id() << ": "
-           << ir::to_string(step.buffers[i]->type()) << "\n";
+      text << "  " << (step.kernel.buffers[i].written ? "writes" : "reads") << " %" << step.buffers[i]->id()
+           << ": " << ir::to_string(step.buffers[i]->type()) << "\n";
     for (const auto* node : step.nodes) text << "    " << ir::to_string(*node) << "\n";
   }
   return text.str();

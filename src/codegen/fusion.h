@@ -1,8 +1,8 @@
 // Which nodes of a graph become one kernel, and in what order kernels and calls run: level "fused".
 //
-// Nodes are taken in order; each joins a kernel of one of its producers if the two can be one loop nest, else it
-// starts its own. Views vanish into indices. Cheap pointwise values are computed again where they are needed
-// rather than written and read. What has no lowering is a call to ATen.
+// Nodes are taken in order; each joins a kernel of one of its producers if the two can be one loop nest, else
+// it starts its own. Views vanish into indices. Cheap pointwise values are computed again where they are
+// needed rather than written and read. What has no lowering is a call to ATen.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,9 @@ namespace graft::codegen {
 struct Step {
   const ir::Node* external = nullptr;  ///< a call; else:
   Kernel kernel = {};
-  std::vector<const ir::Value*> buffers = {};  ///< of the kernel, in its order; a view's is where the view begins
-  std::vector<const ir::Node*> nodes = {};     ///< that the kernel computes
+  std::vector<const ir::Value*> buffers =
+      {};  ///< of the kernel, in its order; a view's is where the view begins
+  std::vector<const ir::Node*> nodes = {};  ///< that the kernel computes
 };
 
 struct Schedule {
@@ -26,8 +27,8 @@ struct Schedule {
 /// The value whose memory a value is seen in: itself unless it is a view.
 const ir::Value& root_of(const ir::Value& value);
 
-/// Every result of the graph, every argument of a call and every buffer read is written by an earlier step, is an
-/// input, or is a view of one.
+/// Every result of the graph, every argument of a call and every buffer read is written by an earlier step,
+/// is an input, or is a view of one.
 Schedule schedule(const ir::Graph& graph);
 
 std::string to_string(const Schedule& schedule);

@@ -6,7 +6,7 @@
 namespace graft::codegen {
 namespace {
 
-int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) ? 1 : 0); }
+int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 int compare(const Index& a, const Index& b);
 
@@ -30,22 +30,27 @@ int compare(const Index& a, const Index& b) {
 /// Of an atom: it starts at 0 or above.
 std::pair<int64_t, int64_t> range(const Atom& atom) {
   switch (atom.kind) {
-    case Atom::Kind::variable: return {0, std::max<int64_t>(atom.extent - 1, 0)};
+    case Atom::Kind::variable:
+      return {0, std::max<int64_t>(atom.extent - 1, 0)};
     case Atom::Kind::quotient:
       return {floor_divide(atom.inside.min(), atom.divisor), floor_divide(atom.inside.max(), atom.divisor)};
-    default: return {0, atom.divisor - 1};
+    default:
+      return {0, atom.divisor - 1};
   }
 }
 
-Index make(int64_t coefficient, Atom atom);
+Index make(int64_t coefficient, const Atom& atom);
 
 /// The part whose coefficients are multiples of the divisor, and the rest (with the constant).
 std::pair<Index, Index> split(const Index& index, int64_t divisor) {
-  Index multiple = floor_divide(index.constant(), divisor) * divisor, rest = index.constant() - multiple.constant();
+  Index multiple = floor_divide(index.constant(), divisor) * divisor,
+        rest = index.constant() - multiple.constant();
   for (const auto& term : index.terms()) {
     const auto part = make(term.coefficient, *term.atom);
-    if (term.coefficient % divisor == 0) multiple = multiple + part;
-    else rest = rest + part;
+    if (term.coefficient % divisor == 0)
+      multiple = multiple + part;
+    else
+      rest = rest + part;
   }
   return {multiple, rest};
 }
@@ -67,15 +72,16 @@ int64_t common_factor(const Index& index) {
 Index Index::variable(int number, int64_t extent) {
   if (extent == 1) return 0;
   Index index;
-  index.terms_.push_back(
-      {1, std::make_shared<const Atom>(Atom{.kind = Atom::Kind::variable, .variable = number, .extent = extent})});
+  index.terms_.push_back({1, std::make_shared<const Atom>(
+                                 Atom{.kind = Atom::Kind::variable, .variable = number, .extent = extent})});
   return index;
 }
 
 namespace {
-Index make(int64_t coefficient, Atom atom) {
+Index make(int64_t coefficient, const Atom& atom) {
   if (atom.kind == Atom::Kind::variable) return Index::variable(atom.variable, atom.extent) * coefficient;
-  return (atom.kind == Atom::Kind::quotient ? atom.inside / atom.divisor : atom.inside % atom.divisor) * coefficient;
+  return (atom.kind == Atom::Kind::quotient ? atom.inside / atom.divisor : atom.inside % atom.divisor) *
+         coefficient;
 }
 }  // namespace
 
@@ -98,7 +104,8 @@ int64_t Index::max() const {
 }
 
 bool Index::is_affine() const {
-  return std::all_of(terms_.begin(), terms_.end(), [](const Term& t) { return t.atom->kind == Atom::Kind::variable; });
+  return std::all_of(terms_.begin(), terms_.end(),
+                     [](const Term& t) { return t.atom->kind == Atom::Kind::variable; });
 }
 
 int64_t Index::coefficient(int variable) const {
@@ -109,7 +116,8 @@ int64_t Index::coefficient(int variable) const {
 
 bool Index::uses(int variable) const {
   return std::any_of(terms_.begin(), terms_.end(), [&](const Term& t) {
-    return t.atom->kind == Atom::Kind::variable ? t.atom->variable == variable : t.atom->inside.uses(variable);
+    return t.atom->kind == Atom::Kind::variable ? t.atom->variable == variable
+                                                : t.atom->inside.uses(variable);
   });
 }
 
@@ -123,7 +131,8 @@ Index Index::operator+(const Index& other) const {
     } else if (order > 0) {
       sum.terms_.push_back(*b++);
     } else {
-      if (a->coefficient + b->coefficient != 0) sum.terms_.push_back({a->coefficient + b->coefficient, a->atom});
+      if (a->coefficient + b->coefficient != 0)
+        sum.terms_.push_back({a->coefficient + b->coefficient, a->atom});
       ++a, ++b;
     }
   }
@@ -146,16 +155,16 @@ Index Index::operator/(int64_t divisor) const {
   if (floor_divide(rest.min(), divisor) == floor_divide(rest.max(), divisor))
     return quotient + floor_divide(rest.min(), divisor);
   // (6*i + 3) / 4 is no simpler, (6*i + 4) / 4 is (3*i + 2) / 2.
-  if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1) return quotient + exact(rest, factor) / (divisor / factor);
+  if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1)
+    return quotient + exact(rest, factor) / (divisor / factor);
   // (e / a) / b is e / (a*b)
   if (rest.terms_.size() == 1 && rest.constant_ == 0 && rest.terms_[0].coefficient == 1 &&
       rest.terms_[0].atom->kind == Atom::Kind::quotient)
     return quotient + rest.terms_[0].atom->inside / (rest.terms_[0].atom->divisor * divisor);
-  Index result = quotient;
   Index atom;
   atom.terms_.push_back({1, std::make_shared<const Atom>(
                                 Atom{.kind = Atom::Kind::quotient, .inside = rest, .divisor = divisor})});
-  return result + atom;
+  return quotient + atom;
 }
 
 Index Index::operator%(int64_t divisor) const {
@@ -164,7 +173,8 @@ Index Index::operator%(int64_t divisor) const {
   if (rest.is_constant()) return rest.constant_ - floor_divide(rest.constant_, divisor) * divisor;
   if (const int64_t low = floor_divide(rest.min(), divisor); low == floor_divide(rest.max(), divisor))
     return rest - low * divisor;
-  if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1) return (exact(rest, factor) % (divisor / factor)) * factor;
+  if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1)
+    return (exact(rest, factor) % (divisor / factor)) * factor;
   // (e % (a*b)) % b is e % b
   if (rest.terms_.size() == 1 && rest.constant_ == 0 && rest.terms_[0].coefficient == 1 &&
       rest.terms_[0].atom->kind == Atom::Kind::remainder && rest.terms_[0].atom->divisor % divisor == 0)
@@ -182,9 +192,15 @@ Index Index::substitute(const std::vector<Index>& table) const {
   Index sum = constant_;
   for (const auto& [coefficient, atom] : terms_) {
     switch (atom->kind) {
-      case Atom::Kind::variable: sum = sum + table[static_cast<size_t>(atom->variable)] * coefficient; break;
-      case Atom::Kind::quotient: sum = sum + (atom->inside.substitute(table) / atom->divisor) * coefficient; break;
-      default: sum = sum + (atom->inside.substitute(table) % atom->divisor) * coefficient; break;
+      case Atom::Kind::variable:
+        sum = sum + table[static_cast<size_t>(atom->variable)] * coefficient;
+        break;
+      case Atom::Kind::quotient:
+        sum = sum + (atom->inside.substitute(table) / atom->divisor) * coefficient;
+        break;
+      default:
+        sum = sum + (atom->inside.substitute(table) % atom->divisor) * coefficient;
+        break;
     }
   }
   return sum;
@@ -204,16 +220,20 @@ void Index::collect_splits(std::map<int, std::vector<int64_t>>& splits) const {
 std::string to_string(const Index& index) {
   std::string text;
   const auto add = [&](int64_t coefficient, const std::string& what) {
-    if (!text.empty()) text += coefficient < 0 ? " - " : " + ";
-    else if (coefficient < 0) text += "-";
-    if (std::abs(coefficient) != 1 || what.empty()) text += std::to_string(std::abs(coefficient)) + (what.empty() ? "" : "*");
+    if (!text.empty())
+      text += coefficient < 0 ? " - " : " + ";
+    else if (coefficient < 0)
+      text += "-";
+    if (std::abs(coefficient) != 1 || what.empty())
+      text += std::to_string(std::abs(coefficient)) + (what.empty() ? "" : "*");
     text += what;
   };
   for (const auto& [coefficient, atom] : index.terms()) {
-    if (atom->kind == Atom::Kind::variable) add(coefficient, "i" + std::to_string(atom->variable));
+    if (atom->kind == Atom::Kind::variable)
+      add(coefficient, "i" + std::to_string(atom->variable));
     else
-      add(coefficient, "(" + to_string(atom->inside) + ")" + (atom->kind == Atom::Kind::quotient ? "/" : "%") +
-                           std::to_string(atom->divisor));
+      add(coefficient, "(" + to_string(atom->inside) + ")" +
+                           (atom->kind == Atom::Kind::quotient ? "/" : "%") + std::to_string(atom->divisor));
   }
   if (index.constant() != 0 || text.empty()) add(index.constant(), "");
   return text;

@@ -1,8 +1,8 @@
 // Integer expressions over loop variables: where in a buffer an element lies.
 //
-// An expression is a constant plus terms: coefficient * atom. An atom is a loop variable, or (e / c) or (e % c)
-// of another expression with a positive constant. All variables run from 0 to their extent, so ranges are known
-// and most divisions vanish: (8*i + j) / 8 is i where j < 8.
+// An expression is a constant plus terms: coefficient * atom. An atom is a loop variable, or (e / c) or (e %
+// c) of another expression with a positive constant. All variables run from 0 to their extent, so ranges are
+// known and most divisions vanish: (8*i + j) / 8 is i where j < 8.
 #pragma once
 #include <cstdint>
 #include <map>

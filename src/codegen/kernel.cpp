@@ -20,7 +20,8 @@ std::vector<int64_t> chain(std::vector<int64_t> divisors, int64_t extent) {
   std::sort(divisors.begin(), divisors.end());
   std::vector<int64_t> kept;
   for (const int64_t d : divisors)
-    if (d > 1 && d < extent && extent % d == 0 && (kept.empty() || (d != kept.back() && d % kept.back() == 0)))
+    if (d > 1 && d < extent && extent % d == 0 &&
+        (kept.empty() || (d != kept.back() && d % kept.back() == 0)))
       kept.push_back(d);
   return kept;
 }
@@ -64,7 +65,8 @@ void drop_unit_dimensions(Kernel& kernel) {
 
 bool can_join(const Kernel& kernel, int a) {
   const int b = a + 1;
-  if (kernel.dims[static_cast<size_t>(a)].reduced != kernel.dims[static_cast<size_t>(b)].reduced) return false;
+  if (kernel.dims[static_cast<size_t>(a)].reduced != kernel.dims[static_cast<size_t>(b)].reduced)
+    return false;
   const int64_t extent = kernel.dims[static_cast<size_t>(b)].extent;
   return std::all_of(kernel.code.begin(), kernel.code.end(), [&](const Instruction& i) {
     if (!has_index(i)) return true;
@@ -80,8 +82,10 @@ void join(Kernel& kernel, int a) {
   const int64_t extent = kernel.dims[merged].extent * kernel.dims[merged + 1].extent;
   std::vector<Index> table(kernel.dims.size());
   for (size_t i = 0; i < table.size(); ++i) {
-    if (i == merged) table[i] = 0;  // its part is in what the inner one becomes
-    else if (i == merged + 1) table[i] = Index::variable(a, extent);
+    if (i == merged)
+      table[i] = 0;  // its part is in what the inner one becomes
+    else if (i == merged + 1)
+      table[i] = Index::variable(a, extent);
     else
       table[i] = Index::variable(static_cast<int>(i > merged ? i - 1 : i), kernel.dims[i].extent);
   }
@@ -140,8 +144,10 @@ void analyse(Kernel& kernel) {
   }
   drop_unit_dimensions(kernel);
   for (int a = 0; a + 1 < static_cast<int>(kernel.dims.size());) {
-    if (can_join(kernel, a)) join(kernel, a);
-    else ++a;
+    if (can_join(kernel, a))
+      join(kernel, a);
+    else
+      ++a;
   }
   find_phases(kernel);
 }
@@ -159,14 +165,19 @@ std::string to_string(const Kernel& kernel) {
   text.precision(17);
   for (size_t n = 0; n < kernel.code.size(); ++n) {
     const auto& i = kernel.code[n];
-    text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = " << name_of(i.op);
+    text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = "
+         << name_of(i.op);
     for (const int arg : i.args) text << " v" << arg;
     if (i.op == Op::constant) {
-      if (ir::is_floating(i.dtype)) text << " " << i.number;
-      else text << " " << i.integer;
+      if (ir::is_floating(i.dtype))
+        text << " " << i.number;
+      else
+        text << " " << i.integer;
     }
-    if (i.buffer >= 0) text << " b" << i.buffer << "[" << to_string(i.index);
-    else if (i.op == Op::iota) text << " [" << to_string(i.index);
+    if (i.buffer >= 0)
+      text << " b" << i.buffer << "[" << to_string(i.index);
+    else if (i.op == Op::iota)
+      text << " [" << to_string(i.index);
     for (const auto& x : i.indirect)
       text << " + " << x.stride << "*v" << x.value << "{<" << x.size << (x.wraps ? ", wraps" : "") << "}";
     if (has_index(i)) text << "]";

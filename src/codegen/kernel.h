@@ -1,7 +1,7 @@
 // One loop nest: what is computed at each point of an iteration space, level "loops".
 //
-// The space is a product of dimensions, some of them reduced. A kernel runs the kept dimensions in parallel; for
-// each point of those it runs one loop over the reduced ones for every phase. Instructions are in single
+// The space is a product of dimensions, some of them reduced. A kernel runs the kept dimensions in parallel;
+// for each point of those it runs one loop over the reduced ones for every phase. Instructions are in single
 // assignment form. An instruction that depends on a reduced dimension lives in the loop ("full"), the others
 // outside it ("row"). A reduction takes a full value and gives a row value, which the next phase may use: a
 // softmax is three phases (largest value; sum of exponentials; quotient), a layer norm is three, a plain
@@ -34,7 +34,7 @@ struct Instruction {
   };
   std::vector<Indirect> indirect = {};
   int64_t elements = 0;  // load: that may be read from the buffer's start
-  int guard = -1;  // load: a flag; where it is false nothing is read and the value is 0
+  int guard = -1;        // load: a flag; where it is false nothing is read and the value is 0
 
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type
@@ -55,7 +55,8 @@ struct Dimension {
 };
 
 struct Kernel {
-  std::vector<Dimension> dims;  // variable i of the indices is dims[i]; in the order of memory, last is innermost
+  std::vector<Dimension>
+      dims;  // variable i of the indices is dims[i]; in the order of memory, last is innermost
   std::vector<Buffer> buffers;
   std::vector<Instruction> code;
   int phases = 0;  // loops over the reduced dimensions

@@ -23,8 +23,11 @@ int arange(Lowering& l, const Node& n, const Place& p) {
   // Whole steps stay whole numbers; torch computes start + i * step in the result's type.
   const auto* start = ir::attribute_of(n, "start");
   const auto* step = ir::attribute_of(n, "step");
-  const bool whole = (!start || std::holds_alternative<int64_t>(*start)) && (!step || std::holds_alternative<int64_t>(*step));
-  if (whole) return l.convert(l.iota(p[0] * ir::int_of(n, "step").value_or(1) + ir::int_of(n, "start").value_or(0)), n.output().type().dtype);
+  const bool whole = (!start || std::holds_alternative<int64_t>(*start)) &&
+                     (!step || std::holds_alternative<int64_t>(*step));
+  if (whole)
+    return l.convert(l.iota(p[0] * ir::int_of(n, "step").value_or(1) + ir::int_of(n, "start").value_or(0)),
+                     n.output().type().dtype);
   const auto dtype = out(n);
   const int i = l.cast(l.iota(p[0]), dtype);
   const int scaled = l.emit(Op::mul, dtype, {i, l.constant(dtype, ir::number_of(n, "step").value_or(1))});
@@ -44,7 +47,8 @@ int eye(Lowering& l, const Node& n, const Place& p) {
 Lower triangle(Op keep) {
   return [keep](Lowering& l, const Node& n, const Place& p) {
     const auto offset = p.back() - p[p.size() - 2];
-    const int flag = l.emit(keep, DType::boolean, {l.iota(offset), l.integer(DType::i64, ir::int_of(n, "diagonal").value_or(0))});
+    const int flag = l.emit(keep, DType::boolean,
+                            {l.iota(offset), l.integer(DType::i64, ir::int_of(n, "diagonal").value_or(0))});
     return l.emit(Op::select, out(n), {flag, l.evaluate(*ir::value_of(n, "self"), p), l.integer(out(n), 0)});
   };
 }
@@ -52,12 +56,13 @@ Lower triangle(Op keep) {
 }  // namespace
 
 void add_creation(LowerTable& table) {
-  for (const char* name : {"aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::empty.memory_format", "aten::empty_like",
-                           "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided", "aten::zero"})
+  for (const char* name :
+       {"aten::zeros", "aten::zeros_like", "aten::new_zeros", "aten::empty.memory_format", "aten::empty_like",
+        "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided", "aten::zero"})
     table[name] = {filled_with(0)};
   for (const char* name : {"aten::ones", "aten::ones_like", "aten::new_ones"}) table[name] = {filled_with(1)};
-  for (const char* name : {"aten::full", "aten::full_like", "aten::new_full", "aten::scalar_tensor", "aten::fill.Scalar",
-                           "aten::fill.Tensor", "graft::number"})
+  for (const char* name : {"aten::full", "aten::full_like", "aten::new_full", "aten::scalar_tensor",
+                           "aten::fill.Scalar", "aten::fill.Tensor", "graft::number"})
     table[name] = {fill};
   for (const char* name : {"aten::arange", "aten::arange.start", "aten::arange.start_step"})
     table[name] = {arange, arange_applies};

@@ -24,13 +24,18 @@ constexpr int always = -1, never = -2;
 int within(Lowering& l, const Index& position, int64_t low, int64_t high) {
   if (position.max() < low || position.min() >= high) return never;
   int flag = always;
-  const auto both = [&](int more) { flag = flag == always ? more : l.emit(Op::logical_and, DType::boolean, {flag, more}); };
-  if (position.min() < low) both(l.emit(Op::ge, DType::boolean, {l.iota(position), l.integer(DType::i64, low)}));
-  if (position.max() >= high) both(l.emit(Op::lt, DType::boolean, {l.iota(position), l.integer(DType::i64, high)}));
+  const auto both = [&](int more) {
+    flag = flag == always ? more : l.emit(Op::logical_and, DType::boolean, {flag, more});
+  };
+  if (position.min() < low)
+    both(l.emit(Op::ge, DType::boolean, {l.iota(position), l.integer(DType::i64, low)}));
+  if (position.max() >= high)
+    both(l.emit(Op::lt, DType::boolean, {l.iota(position), l.integer(DType::i64, high)}));
   return flag;
 }
 
-int choose(Lowering& l, const Node& n, int flag, const std::function<int()>& inside, const std::function<int()>& outside) {
+int choose(Lowering& l, const Node& n, int flag, const std::function<int()>& inside,
+           const std::function<int()>& outside) {
   if (flag == always) return l.cast(inside(), out(n));
   if (flag == never) return l.cast(outside(), out(n));
   const int a = l.cast(l.guarded(flag, inside), out(n));
@@ -43,7 +48,8 @@ int cat(Lowering& l, const Node& n, const Place& p) {
     if (value->type().numel() > 0) pieces.push_back(value);
   const size_t dim = dim_of(n, p.size());
   const auto size = [&](const Value* v) { return v->type().sizes[dim]; };
-  const bool equal = std::all_of(pieces.begin(), pieces.end(), [&](const Value* v) { return size(v) == size(pieces[0]); });
+  const bool equal =
+      std::all_of(pieces.begin(), pieces.end(), [&](const Value* v) { return size(v) == size(pieces[0]); });
   int result = -1;
   int64_t start = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -51,7 +57,8 @@ int cat(Lowering& l, const Node& n, const Place& p) {
     int flag = always;
     if (equal && pieces.size() > 1) {
       // Pieces of one size: which one it is, is a quotient, and the loop is split there.
-      flag = l.emit(Op::eq, DType::boolean, {l.iota(p[dim] / size(pieces[i])), l.integer(DType::i64, static_cast<int64_t>(i))});
+      flag = l.emit(Op::eq, DType::boolean,
+                    {l.iota(p[dim] / size(pieces[i])), l.integer(DType::i64, static_cast<int64_t>(i))});
       place[dim] = p[dim] % size(pieces[i]);
     } else {
       flag = within(l, p[dim], start, start + size(pieces[i]));
@@ -60,7 +67,8 @@ int cat(Lowering& l, const Node& n, const Place& p) {
     start += size(pieces[i]);
     if (flag == never) continue;
     const auto piece = [&] { return l.evaluate(*pieces[i], place); };
-    if (result < 0) result = l.cast(flag == always ? piece() : l.guarded(flag, piece), out(n));
+    if (result < 0)
+      result = l.cast(flag == always ? piece() : l.guarded(flag, piece), out(n));
     else
       result = l.emit(Op::select, out(n), {flag, l.cast(l.guarded(flag, piece), out(n)), result});
   }
@@ -91,8 +99,11 @@ struct Slice {
 };
 Slice slice_of(const Node& n, const std::vector<int64_t>& sizes) {
   const size_t dim = dim_of(n, sizes.size());
-  const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + sizes[dim] : v, 0, sizes[dim]); };
-  return {dim, clamp(ir::int_of(n, "start").value_or(0)), clamp(ir::int_of(n, "end").value_or(sizes[dim])), ir::int_of(n, "step").value_or(1)};
+  const auto clamp = [&](int64_t v) {
+    return std::clamp<int64_t>(v < 0 ? v + sizes[dim] : v, 0, sizes[dim]);
+  };
+  return {dim, clamp(ir::int_of(n, "start").value_or(0)), clamp(ir::int_of(n, "end").value_or(sizes[dim])),
+          ir::int_of(n, "step").value_or(1)};
 }
 
 /// The elements of `inside` where the slice is, those of `outside` elsewhere.
@@ -102,27 +113,33 @@ int put_slice(Lowering& l, const Node& n, const Place& p, const Slice& s, const 
   place[s.dim] = (p[s.dim] - s.start) / s.step;
   int flag = within(l, p[s.dim], s.start, s.end);
   if (s.step != 1 && flag != never) {
-    const int on = l.emit(Op::eq, DType::boolean, {l.iota((p[s.dim] + (s.step - s.start % s.step)) % s.step), l.integer(DType::i64, 0)});
+    const int on =
+        l.emit(Op::eq, DType::boolean,
+               {l.iota((p[s.dim] + (s.step - s.start % s.step)) % s.step), l.integer(DType::i64, 0)});
     flag = flag == always ? on : l.emit(Op::logical_and, DType::boolean, {flag, on});
   }
   return choose(l, n, flag, [&] { return l.evaluate(inside, place); }, outside);
 }
 
 int slice_scatter(Lowering& l, const Node& n, const Place& p) {
-  return put_slice(l, n, p, slice_of(n, n.output().type().sizes), *ir::value_of(n, "src"), [&] { return l.evaluate(self(n), p); });
+  return put_slice(l, n, p, slice_of(n, n.output().type().sizes), *ir::value_of(n, "src"),
+                   [&] { return l.evaluate(self(n), p); });
 }
 
 int slice_backward(Lowering& l, const Node& n, const Place& p) {
-  return put_slice(l, n, p, slice_of(n, n.output().type().sizes), *ir::value_of(n, "grad_output"), [&] { return l.integer(out(n), 0); });
+  return put_slice(l, n, p, slice_of(n, n.output().type().sizes), *ir::value_of(n, "grad_output"),
+                   [&] { return l.integer(out(n), 0); });
 }
 
-int put_selected(Lowering& l, const Node& n, const Place& p, const Value& inside, const std::function<int()>& outside) {
+int put_selected(Lowering& l, const Node& n, const Place& p, const Value& inside,
+                 const std::function<int()>& outside) {
   const size_t dim = dim_of(n, p.size());
   auto index = *ir::int_of(n, "index");
   if (index < 0) index += n.output().type().sizes[dim];
   auto place = p;
   place.erase(place.begin() + static_cast<int64_t>(dim));
-  return choose(l, n, within(l, p[dim], index, index + 1), [&] { return l.evaluate(inside, place); }, outside);
+  return choose(
+      l, n, within(l, p[dim], index, index + 1), [&] { return l.evaluate(inside, place); }, outside);
 }
 
 int select_scatter(Lowering& l, const Node& n, const Place& p) {
@@ -134,7 +151,9 @@ int select_backward(Lowering& l, const Node& n, const Place& p) {
 
 int pad(Lowering& l, const Node& n, const Place& p) {
   const auto pads = *ir::ints_of(n, "pad");
-  const auto padding = [&] { return n.argument("value") ? l.argument(n, "value", p, out(n)) : l.integer(out(n), 0); };
+  const auto padding = [&] {
+    return n.argument("value") ? l.argument(n, "value", p, out(n)) : l.integer(out(n), 0);
+  };
   auto place = p;
   int flag = always;
   for (size_t i = 0; i < pads.size() / 2; ++i) {
@@ -142,7 +161,8 @@ int pad(Lowering& l, const Node& n, const Place& p) {
     place[dim] = p[dim] - pads[2 * i];
     const int inside = within(l, place[dim], 0, self(n).type().sizes[dim]);
     if (inside == never) return padding();
-    if (inside != always) flag = flag == always ? inside : l.emit(Op::logical_and, DType::boolean, {flag, inside});
+    if (inside != always)
+      flag = flag == always ? inside : l.emit(Op::logical_and, DType::boolean, {flag, inside});
   }
   return choose(l, n, flag, [&] { return l.evaluate(self(n), place); }, padding);
 }
@@ -239,7 +259,8 @@ int nll_loss_backward(Lowering& l, const Node& n, const Place& p) {
   const int target = l.at(*ir::value_of(n, "target"), batched ? Place{p[0]} : Place{}, DType::i64);
   const int ignored = l.integer(DType::i64, ir::int_of(n, "ignore_index").value_or(-100));
   const int hit = l.emit(Op::logical_and, DType::boolean,
-                         {l.emit(Op::eq, DType::boolean, {l.iota(p.back()), target}), l.emit(Op::ne, DType::boolean, {target, ignored})});
+                         {l.emit(Op::eq, DType::boolean, {l.iota(p.back()), target}),
+                          l.emit(Op::ne, DType::boolean, {target, ignored})});
   int g = l.at(grad, grad.type().sizes.empty() ? Place{} : Place{p[0]}, dtype);
   if (ir::int_of(n, "reduction") == 1)
     g = l.emit(Op::div, dtype, {g, l.at(*ir::value_of(n, "total_weight"), {}, dtype)});
@@ -266,8 +287,12 @@ bool dtypes_supported(const Node& node) {
 }  // namespace
 
 void add_movement(LowerTable& t) {
-  t["aten::cat"] = {cat, [](const Node& n) { return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8; }};
-  t["aten::stack"] = {stack, [](const Node& n) { return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8; }};
+  t["aten::cat"] = {cat, [](const Node& n) {
+                      return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8;
+                    }};
+  t["aten::stack"] = {stack, [](const Node& n) {
+                        return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8;
+                      }};
   t["aten::slice_scatter"] = {slice_scatter};
   t["aten::slice_backward"] = {slice_backward};
   t["aten::select_scatter"] = {select_scatter};
@@ -280,7 +305,8 @@ void add_movement(LowerTable& t) {
   t["aten::gather"] = {gather, [](const Node& n) { return !n.output().type().sizes.empty(); }};
   t["aten::index.Tensor"] = {index, index_applies};
   t["aten::_unsafe_index.Tensor"] = {index, index_applies};
-  t["aten::nll_loss_backward"] = {nll_loss_backward, [](const Node& n) { return !ir::value_of(n, "weight"); }};
+  t["aten::nll_loss_backward"] = {nll_loss_backward,
+                                  [](const Node& n) { return !ir::value_of(n, "weight"); }};
 }
 
 const Lower* find_lowering(const Node& node) {

@@ -17,8 +17,9 @@ bool floats(const Node& node) { return ir::is_floating(node.output().type().dtyp
 /// 0 flags, 1 whole numbers, 2 floating numbers.
 int category(DType dtype) { return dtype == DType::boolean ? 0 : ir::is_floating(dtype) ? 2 : 1; }
 
-/// The dtype in which two arguments meet, by torch's rules: tensors with dimensions count before those without,
-/// those before numbers; a lower rank decides only if its category is higher. As stored: half types are not widened.
+/// The dtype in which two arguments meet, by torch's rules: tensors with dimensions count before those
+/// without, those before numbers; a lower rank decides only if its category is higher. As stored: half types
+/// are not widened.
 DType common_dtype(const Node& node, std::string_view a, std::string_view b) {
   struct Seen {
     DType dtype;
@@ -55,7 +56,9 @@ DType common_dtype(const Node& node, std::string_view a, std::string_view b) {
 }
 
 Lower unary(Op op) {
-  return [op](Lowering& l, const Node& n, const Place& p) { return l.emit(op, out(n), {l.argument(n, "self", p, out(n))}); };
+  return [op](Lowering& l, const Node& n, const Place& p) {
+    return l.emit(op, out(n), {l.argument(n, "self", p, out(n))});
+  };
 }
 
 Lower binary(Op op) {
@@ -109,7 +112,7 @@ struct Math {
 
 using Formula = std::function<int(const Math&, const Node&, int)>;
 /// Of one tensor called "self".
-Lower formula(Formula f) {
+Lower formula(const Formula& f) {
   return [f](Lowering& l, const Node& n, const Place& p) {
     return f(Math{l, out(n)}, n, l.argument(n, "self", p, out(n)));
   };
@@ -117,19 +120,22 @@ Lower formula(Formula f) {
 
 using Derivative = std::function<int(const Math&, const Node&, int grad, int x)>;
 /// Of the incoming gradient and one tensor of the forward pass.
-Lower derivative(const char* of, Derivative f, const char* grad = "grad_output") {
+Lower derivative(const char* of, const Derivative& f, const char* grad = "grad_output") {
   return [of, grad, f](Lowering& l, const Node& n, const Place& p) {
     return f(Math{l, out(n)}, n, l.argument(n, grad, p, out(n)), l.argument(n, of, p, out(n)));
   };
 }
 
-double scalar(const Node& n, std::string_view name, double standard) { return ir::number_of(n, name).value_or(standard); }
+double scalar(const Node& n, std::string_view name, double standard) {
+  return ir::number_of(n, name).value_or(standard);
+}
 
 int add_scaled(Lowering& l, const Node& n, const Place& p, bool negative) {
   const Math m{l, out(n)};
   const int a = l.argument(n, "self", p, out(n));
   int b = l.argument(n, "other", p, out(n));
-  if (const auto alpha = ir::number_of(n, "alpha"); alpha && *alpha != 1) b = m.mul(b, l.constant(out(n), *alpha));
+  if (const auto alpha = ir::number_of(n, "alpha"); alpha && *alpha != 1)
+    b = m.mul(b, l.constant(out(n), *alpha));
   return negative ? m.sub(a, b) : m.add(a, b);
 }
 
@@ -168,7 +174,8 @@ int gelu_backward(const Math& m, const Node& n, int g, int x) {
     return m.mul(g, m.add(left, right));
   }
   const int cdf = m.mul(m(0.5), m.add(m(1), m.of(Op::erf, m.mul(x, m(1 / std::numbers::sqrt2)))));
-  const int pdf = m.mul(m(std::numbers::inv_sqrtpi / std::numbers::sqrt2), m.of(Op::exp, m.mul(m(-0.5), m.mul(x, x))));
+  const int pdf =
+      m.mul(m(std::numbers::inv_sqrtpi / std::numbers::sqrt2), m.of(Op::exp, m.mul(m(-0.5), m.mul(x, x))));
   return m.mul(g, m.add(cdf, m.mul(x, pdf)));
 }
 
@@ -178,13 +185,15 @@ int silu_backward(const Math& m, const Node&, int g, int x) {
 }
 
 int elu(const Math& m, const Node& n, int x) {
-  const double alpha = scalar(n, "alpha", 1), scale = scalar(n, "scale", 1), input = scalar(n, "input_scale", 1);
+  const double alpha = scalar(n, "alpha", 1), scale = scalar(n, "scale", 1),
+               input = scalar(n, "input_scale", 1);
   const int low = m.mul(m(alpha * scale), m.of(Op::expm1, m.mul(x, m(input))));
   return m.select(m.is(Op::le, x, m(0)), low, m.mul(x, m(scale)));
 }
 
 int elu_backward(const Math& m, const Node& n, int g, int x) {
-  const double alpha = scalar(n, "alpha", 1), scale = scalar(n, "scale", 1), input = scalar(n, "input_scale", 1);
+  const double alpha = scalar(n, "alpha", 1), scale = scalar(n, "scale", 1),
+               input = scalar(n, "input_scale", 1);
   const int low = ir::bool_of(n, "is_result", false)
                       ? m.mul(m(input), m.add(x, m(alpha * scale)))
                       : m.mul(m(input * alpha * scale), m.of(Op::exp, m.mul(x, m(input))));
@@ -208,18 +217,21 @@ int clamp(Lowering& l, const Node& n, const Place& p) {
 }
 
 int where(Lowering& l, const Node& n, const Place& p) {
-  return l.emit(Op::select, out(n),
-                {truth(l, n, "condition", p), l.argument(n, "self", p, out(n)), l.argument(n, "other", p, out(n))});
+  return l.emit(
+      Op::select, out(n),
+      {truth(l, n, "condition", p), l.argument(n, "self", p, out(n)), l.argument(n, "other", p, out(n))});
 }
 
 int masked_fill(Lowering& l, const Node& n, const Place& p) {
-  return l.emit(Op::select, out(n),
-                {truth(l, n, "mask", p), l.argument(n, "value", p, out(n)), l.argument(n, "self", p, out(n))});
+  return l.emit(
+      Op::select, out(n),
+      {truth(l, n, "mask", p), l.argument(n, "value", p, out(n)), l.argument(n, "self", p, out(n))});
 }
 
 int addc(Lowering& l, const Node& n, const Place& p, Op op) {
   const Math m{l, out(n)};
-  const int product = l.emit(op, out(n), {l.argument(n, "tensor1", p, out(n)), l.argument(n, "tensor2", p, out(n))});
+  const int product =
+      l.emit(op, out(n), {l.argument(n, "tensor1", p, out(n)), l.argument(n, "tensor2", p, out(n))});
   return m.add(l.argument(n, "self", p, out(n)), m.mul(m(scalar(n, "value", 1)), product));
 }
 
@@ -229,13 +241,15 @@ int lerp(Lowering& l, const Node& n, const Place& p) {
   const int a = l.argument(n, "self", p, out(n)), b = l.argument(n, "end", p, out(n));
   const int w = l.argument(n, "weight", p, out(n));
   const int d = m.sub(b, a);
-  return m.select(m.is(Op::lt, m.of(Op::abs, w), m(0.5)), m.add(a, m.mul(w, d)), m.sub(b, m.mul(d, m.sub(m(1), w))));
+  return m.select(m.is(Op::lt, m.of(Op::abs, w), m(0.5)), m.add(a, m.mul(w, d)),
+                  m.sub(b, m.mul(d, m.sub(m(1), w))));
 }
 
 int copy(Lowering& l, const Node& n, const Place& p) {
   const auto& from = *ir::value_of(n, n.argument("src") ? "src" : "self");
   const auto to = n.output().type().dtype;
-  const int x = n.argument("src") ? l.argument(n, "src", p, in_register(from.type().dtype)) : l.evaluate(from, p);
+  const int x =
+      n.argument("src") ? l.argument(n, "src", p, in_register(from.type().dtype)) : l.evaluate(from, p);
   return from.type().dtype == to ? x : l.convert(x, to);
 }
 
@@ -253,7 +267,8 @@ int floor_div(const Math& m, int a, int b) {
   const int plain = m.div(a, b);
   const int rest = m.l.emit(Op::fmod, m.dtype, {a, b});
   const int exact = m.div(m.sub(a, rest), b);
-  const int sides = m.l.emit(Op::logical_xor, DType::boolean, {m.is(Op::lt, b, m(0)), m.is(Op::lt, rest, m(0))});
+  const int sides =
+      m.l.emit(Op::logical_xor, DType::boolean, {m.is(Op::lt, b, m(0)), m.is(Op::lt, rest, m(0))});
   const int below = m.l.emit(Op::logical_and, DType::boolean, {m.is(Op::ne, rest, m(0)), sides});
   const int q = m.select(below, m.sub(exact, m(1)), exact);
   const int low = m.of(Op::floor, q);
@@ -271,41 +286,52 @@ int rounded_div(Lowering& l, const Node& n, const Place& p) {
 
 int dropout_backward(Lowering& l, const Node& n, const Place& p) {
   const Math m{l, out(n)};
-  return m.mul(m.mul(l.argument(n, "grad_output", p, out(n)), l.argument(n, "mask", p, out(n))), m(scalar(n, "scale", 1)));
+  return m.mul(m.mul(l.argument(n, "grad_output", p, out(n)), l.argument(n, "mask", p, out(n))),
+               m(scalar(n, "scale", 1)));
 }
 
 }  // namespace
 
 void add_pointwise(LowerTable& table) {
   const std::pair<const char*, Op> float_unary[] = {
-      {"aten::exp", Op::exp},         {"aten::exp2", Op::exp2},       {"aten::expm1", Op::expm1},
-      {"aten::log", Op::log},         {"aten::log2", Op::log2},       {"aten::log10", Op::log10},
-      {"aten::log1p", Op::log1p},     {"aten::sin", Op::sin},         {"aten::cos", Op::cos},
-      {"aten::tan", Op::tan},         {"aten::asin", Op::asin},       {"aten::acos", Op::acos},
-      {"aten::atan", Op::atan},       {"aten::sinh", Op::sinh},       {"aten::cosh", Op::cosh},
-      {"aten::tanh", Op::tanh},       {"aten::sigmoid", Op::sigmoid}, {"aten::erf", Op::erf},
-      {"aten::erfc", Op::erfc},       {"aten::sqrt", Op::sqrt},       {"aten::rsqrt", Op::rsqrt},
-      {"aten::reciprocal", Op::reciprocal}};
+      {"aten::exp", Op::exp},         {"aten::exp2", Op::exp2},
+      {"aten::expm1", Op::expm1},     {"aten::log", Op::log},
+      {"aten::log2", Op::log2},       {"aten::log10", Op::log10},
+      {"aten::log1p", Op::log1p},     {"aten::sin", Op::sin},
+      {"aten::cos", Op::cos},         {"aten::tan", Op::tan},
+      {"aten::asin", Op::asin},       {"aten::acos", Op::acos},
+      {"aten::atan", Op::atan},       {"aten::sinh", Op::sinh},
+      {"aten::cosh", Op::cosh},       {"aten::tanh", Op::tanh},
+      {"aten::sigmoid", Op::sigmoid}, {"aten::erf", Op::erf},
+      {"aten::erfc", Op::erfc},       {"aten::sqrt", Op::sqrt},
+      {"aten::rsqrt", Op::rsqrt},     {"aten::reciprocal", Op::reciprocal}};
   for (const auto& [name, op] : float_unary) table[name] = {unary(op), floats};
-  const std::pair<const char*, Op> any_unary[] = {{"aten::neg", Op::neg}, {"aten::abs", Op::abs}, {"aten::sign", Op::sign}};
+  const std::pair<const char*, Op> any_unary[] = {
+      {"aten::neg", Op::neg}, {"aten::abs", Op::abs}, {"aten::sign", Op::sign}};
   for (const auto& [name, op] : any_unary)
     table[name] = {unary(op), [](const Node& n) { return n.output().type().dtype != DType::boolean; }};
-  const std::pair<const char*, Op> roundings[] = {
-      {"aten::floor", Op::floor}, {"aten::ceil", Op::ceil}, {"aten::round", Op::round}, {"aten::trunc", Op::trunc}};
+  const std::pair<const char*, Op> roundings[] = {{"aten::floor", Op::floor},
+                                                  {"aten::ceil", Op::ceil},
+                                                  {"aten::round", Op::round},
+                                                  {"aten::trunc", Op::trunc}};
   for (const auto& [name, op] : roundings) table[name] = {unary(op), floats};
 
   const std::pair<const char*, Op> comparisons[] = {{"eq", Op::eq}, {"ne", Op::ne}, {"lt", Op::lt},
                                                     {"le", Op::le}, {"gt", Op::gt}, {"ge", Op::ge}};
   for (const auto& [name, op] : comparisons)
-    for (const char* kind : {".Tensor", ".Scalar"}) table["aten::" + std::string(name) + kind] = {comparison(op)};
+    for (const char* kind : {".Tensor", ".Scalar"})
+      table["aten::" + std::string(name) + kind] = {comparison(op)};
   const auto no_flags = [](const Node& n) { return n.output().type().dtype != DType::boolean; };
   for (const char* kind : {".Tensor", ".Scalar"}) {
     const std::string k = kind;
-    table["aten::add" + k] = {[](Lowering& l, const Node& n, const Place& p) { return add_scaled(l, n, p, false); }, no_flags};
-    table["aten::sub" + k] = {[](Lowering& l, const Node& n, const Place& p) { return add_scaled(l, n, p, true); }, no_flags};
+    table["aten::add" + k] = {
+        [](Lowering& l, const Node& n, const Place& p) { return add_scaled(l, n, p, false); }, no_flags};
+    table["aten::sub" + k] = {
+        [](Lowering& l, const Node& n, const Place& p) { return add_scaled(l, n, p, true); }, no_flags};
     table["aten::rsub" + k] = {rsub, no_flags};
     table["aten::mul" + k] = {[](Lowering& l, const Node& n, const Place& p) {
-      return n.output().type().dtype == DType::boolean ? logical(Op::logical_and)(l, n, p) : binary(Op::mul)(l, n, p);
+      return n.output().type().dtype == DType::boolean ? logical(Op::logical_and)(l, n, p)
+                                                       : binary(Op::mul)(l, n, p);
     }};
     table["aten::div" + k] = {binary(Op::div), div_is_plain};
     table["aten::div" + k + "_mode"] = {rounded_div, floats};
@@ -327,7 +353,8 @@ void add_pointwise(LowerTable& table) {
     return l.emit(Op::logical_not, DType::boolean, {truth(l, n, "self", p)});
   }};
   table["aten::bitwise_not"] = {[](Lowering& l, const Node& n, const Place& p) {
-    return l.emit(out(n) == DType::boolean ? Op::logical_not : Op::bitwise_not, out(n), {l.argument(n, "self", p, out(n))});
+    return l.emit(out(n) == DType::boolean ? Op::logical_not : Op::bitwise_not, out(n),
+                  {l.argument(n, "self", p, out(n))});
   }};
   for (const auto& [name, op] : {std::pair("aten::isnan", Op::is_nan), {"aten::isinf", Op::is_inf}})
     table[name] = {[op = op](Lowering& l, const Node& n, const Place& p) {
@@ -336,10 +363,12 @@ void add_pointwise(LowerTable& table) {
                    [](const Node& n) { return ir::is_floating(ir::value_of(n, "self")->type().dtype); }};
 
   table["aten::pow.Tensor_Scalar"] = {lower_pow, floats};
-  table["aten::pow.Tensor_Tensor"] = {[](Lowering& l, const Node& n, const Place& p) {
-                                        return l.emit(Op::pow, out(n), {l.argument(n, "self", p, out(n)), l.argument(n, "exponent", p, out(n))});
-                                      },
-                                      floats};
+  table["aten::pow.Tensor_Tensor"] = {
+      [](Lowering& l, const Node& n, const Place& p) {
+        return l.emit(Op::pow, out(n),
+                      {l.argument(n, "self", p, out(n)), l.argument(n, "exponent", p, out(n))});
+      },
+      floats};
   table["aten::square"] = {formula([](const Math& m, const Node&, int x) { return m.mul(x, x); })};
   table["aten::clamp"] = {clamp};
   table["aten::clamp.Tensor"] = {clamp};
@@ -349,49 +378,83 @@ void add_pointwise(LowerTable& table) {
   table["aten::where.ScalarOther"] = {where};
   table["aten::where.ScalarSelf"] = {where};
   table["aten::where.Scalar"] = {where};
-  table["aten::addcmul"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::mul); }, floats};
-  table["aten::addcdiv"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::div); }, floats};
-  for (const char* name : {"aten::clone", "aten::_to_copy", "aten::copy", "aten::contiguous", "aten::to.dtype", "aten::lift_fresh_copy"})
+  table["aten::addcmul"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::mul); },
+                            floats};
+  table["aten::addcdiv"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::div); },
+                            floats};
+  for (const char* name : {"aten::clone", "aten::_to_copy", "aten::copy", "aten::contiguous",
+                           "aten::to.dtype", "aten::lift_fresh_copy"})
     table[name] = {copy};
 
-  table["aten::relu"] = {formula([](const Math& m, const Node&, int x) { return m.max(x, m.l.integer(m.dtype, 0)); })};
+  table["aten::relu"] = {
+      formula([](const Math& m, const Node&, int x) { return m.max(x, m.l.integer(m.dtype, 0)); })};
   table["aten::gelu"] = {formula(gelu), floats};
-  table["aten::silu"] = {formula([](const Math& m, const Node&, int x) { return m.mul(x, m.of(Op::sigmoid, x)); }), floats};
+  table["aten::silu"] = {
+      formula([](const Math& m, const Node&, int x) { return m.mul(x, m.of(Op::sigmoid, x)); }), floats};
   table["aten::elu"] = {formula(elu), floats};
   table["aten::softplus"] = {formula(softplus), floats};
   table["aten::leaky_relu"] = {formula([](const Math& m, const Node& n, int x) {
-                                 return m.select(m.is(Op::gt, x, m(0)), x, m.mul(x, m(scalar(n, "negative_slope", 0.01))));
+                                 return m.select(m.is(Op::gt, x, m(0)), x,
+                                                 m.mul(x, m(scalar(n, "negative_slope", 0.01))));
                                }),
                                floats};
   table["aten::hardtanh"] = {formula([](const Math& m, const Node& n, int x) {
-    return m.min(m.max(x, m(scalar(n, "min_val", -1))), m(scalar(n, "max_val", 1)));
-  }), floats};
+                               return m.min(m.max(x, m(scalar(n, "min_val", -1))),
+                                            m(scalar(n, "max_val", 1)));
+                             }),
+                             floats};
   const auto hard = [](const Math& m, int x) { return m.min(m.max(m.add(x, m(3)), m(0)), m(6)); };
-  table["aten::hardsigmoid"] = {formula([hard](const Math& m, const Node&, int x) { return m.div(hard(m, x), m(6)); }), floats};
-  table["aten::hardswish"] = {formula([hard](const Math& m, const Node&, int x) { return m.div(m.mul(x, hard(m, x)), m(6)); }), floats};
+  table["aten::hardsigmoid"] = {
+      formula([hard](const Math& m, const Node&, int x) { return m.div(hard(m, x), m(6)); }), floats};
+  table["aten::hardswish"] = {
+      formula([hard](const Math& m, const Node&, int x) { return m.div(m.mul(x, hard(m, x)), m(6)); }),
+      floats};
   table["aten::threshold"] = {formula([](const Math& m, const Node& n, int x) {
-    return m.select(m.is(Op::le, x, m(scalar(n, "threshold", 0))), m(scalar(n, "value", 0)), x);
-  }), floats};
+                                return m.select(m.is(Op::le, x, m(scalar(n, "threshold", 0))),
+                                                m(scalar(n, "value", 0)), x);
+                              }),
+                              floats};
 
   table["aten::gelu_backward"] = {derivative("self", gelu_backward), floats};
   table["aten::silu_backward"] = {derivative("self", silu_backward), floats};
   table["aten::elu_backward"] = {derivative("self_or_result", elu_backward), floats};
-  table["aten::tanh_backward"] = {derivative("output", [](const Math& m, const Node&, int g, int y) { return m.mul(g, m.sub(m(1), m.mul(y, y))); }), floats};
-  table["aten::sigmoid_backward"] = {derivative("output", [](const Math& m, const Node&, int g, int y) { return m.mul(m.mul(g, m.sub(m(1), y)), y); }), floats};
-  table["aten::threshold_backward"] = {derivative("self", [](const Math& m, const Node& n, int g, int x) {
-    return m.select(m.is(Op::le, x, m(scalar(n, "threshold", 0))), m(0), g);
-  }), floats};
-  table["aten::leaky_relu_backward"] = {derivative("self", [](const Math& m, const Node& n, int g, int x) {
-    return m.select(m.is(Op::gt, x, m(0)), g, m.mul(g, m(scalar(n, "negative_slope", 0.01))));
-  }), floats};
-  table["aten::hardtanh_backward"] = {derivative("self", [](const Math& m, const Node& n, int g, int x) {
-    const int outside = m.l.emit(Op::logical_or, DType::boolean, {m.is(Op::le, x, m(scalar(n, "min_val", -1))), m.is(Op::ge, x, m(scalar(n, "max_val", 1)))});
-    return m.select(outside, m(0), g);
-  }), floats};
-  table["aten::softplus_backward"] = {derivative("self", [](const Math& m, const Node& n, int g, int x) {
-    const int z = m.mul(x, m(scalar(n, "beta", 1)));
-    return m.select(m.is(Op::gt, z, m(scalar(n, "threshold", 20))), g, m.mul(g, m.of(Op::sigmoid, z)));
-  }), floats};
+  table["aten::tanh_backward"] = {
+      derivative("output",
+                 [](const Math& m, const Node&, int g, int y) { return m.mul(g, m.sub(m(1), m.mul(y, y))); }),
+      floats};
+  table["aten::sigmoid_backward"] = {
+      derivative("output",
+                 [](const Math& m, const Node&, int g, int y) { return m.mul(m.mul(g, m.sub(m(1), y)), y); }),
+      floats};
+  table["aten::threshold_backward"] = {
+      derivative("self",
+                 [](const Math& m, const Node& n, int g, int x) {
+                   return m.select(m.is(Op::le, x, m(scalar(n, "threshold", 0))), m(0), g);
+                 }),
+      floats};
+  table["aten::leaky_relu_backward"] = {
+      derivative("self",
+                 [](const Math& m, const Node& n, int g, int x) {
+                   return m.select(m.is(Op::gt, x, m(0)), g, m.mul(g, m(scalar(n, "negative_slope", 0.01))));
+                 }),
+      floats};
+  table["aten::hardtanh_backward"] = {derivative("self",
+                                                 [](const Math& m, const Node& n, int g, int x) {
+                                                   const int outside = m.l.emit(
+                                                       Op::logical_or, DType::boolean,
+                                                       {m.is(Op::le, x, m(scalar(n, "min_val", -1))),
+                                                        m.is(Op::ge, x, m(scalar(n, "max_val", 1)))});
+                                                   return m.select(outside, m(0), g);
+                                                 }),
+                                      floats};
+  table["aten::softplus_backward"] = {derivative("self",
+                                                 [](const Math& m, const Node& n, int g, int x) {
+                                                   const int z = m.mul(x, m(scalar(n, "beta", 1)));
+                                                   return m.select(
+                                                       m.is(Op::gt, z, m(scalar(n, "threshold", 20))), g,
+                                                       m.mul(g, m.of(Op::sigmoid, z)));
+                                                 }),
+                                      floats};
   table["aten::native_dropout_backward"] = {dropout_backward, floats};
 }
 

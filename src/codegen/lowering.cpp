@@ -16,22 +16,14 @@ struct Reduction {
   Op op;
 };
 constexpr Reduction reductions[] = {
-    {"aten::sum", "", Op::reduce_sum},
-    {"aten::sum.dim_IntList", "dim", Op::reduce_sum},
-    {"aten::prod", "", Op::reduce_prod},
-    {"aten::prod.dim_int", "dim", Op::reduce_prod},
-    {"aten::amax", "dim", Op::reduce_max},
-    {"aten::amin", "dim", Op::reduce_min},
-    {"aten::max", "", Op::reduce_max},
-    {"aten::min", "", Op::reduce_min},
-    {"aten::any", "", Op::reduce_any},
-    {"aten::any.dim", "dim", Op::reduce_any},
-    {"aten::any.dims", "dim", Op::reduce_any},
-    {"aten::all", "", Op::reduce_all},
-    {"aten::all.dim", "dim", Op::reduce_all},
-    {"aten::all.dims", "dim", Op::reduce_all},
-    {"aten::argmax", "dim", Op::reduce_argmax},
-    {"aten::argmin", "dim", Op::reduce_argmin},
+    {"aten::sum", "", Op::reduce_sum},          {"aten::sum.dim_IntList", "dim", Op::reduce_sum},
+    {"aten::prod", "", Op::reduce_prod},        {"aten::prod.dim_int", "dim", Op::reduce_prod},
+    {"aten::amax", "dim", Op::reduce_max},      {"aten::amin", "dim", Op::reduce_min},
+    {"aten::max", "", Op::reduce_max},          {"aten::min", "", Op::reduce_min},
+    {"aten::any", "", Op::reduce_any},          {"aten::any.dim", "dim", Op::reduce_any},
+    {"aten::any.dims", "dim", Op::reduce_any},  {"aten::all", "", Op::reduce_all},
+    {"aten::all.dim", "dim", Op::reduce_all},   {"aten::all.dims", "dim", Op::reduce_all},
+    {"aten::argmax", "dim", Op::reduce_argmax}, {"aten::argmin", "dim", Op::reduce_argmin},
 };
 
 int64_t reachable(const ir::TensorType& type) {
@@ -75,8 +67,9 @@ int Lowering::add(Instruction instruction) {
   // Equal instructions are recognised by their text; a kernel has few of them.
   std::ostringstream text;
   text.precision(17);
-  text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' ' << instruction.buffer << ' '
-       << instruction.guard << ' ' << instruction.number << ' ' << instruction.integer << " (";
+  text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' '
+       << instruction.buffer << ' ' << instruction.guard << ' ' << instruction.number << ' '
+       << instruction.integer << " (";
   for (const int arg : instruction.args) text << arg << ' ';
   for (const auto& x : instruction.indirect)
     text << '/' << x.value << ' ' << x.stride << ' ' << x.size << (x.wraps ? "w" : "");
@@ -97,7 +90,8 @@ int Lowering::constant(ir::DType dtype, double number) {
 
 int Lowering::integer(ir::DType dtype, int64_t number) {
   if (ir::is_floating(dtype)) return constant(dtype, static_cast<double>(number));
-  return add({.op = Op::constant, .dtype = dtype, .integer = dtype == ir::DType::boolean ? number != 0 : number});
+  return add(
+      {.op = Op::constant, .dtype = dtype, .integer = dtype == ir::DType::boolean ? number != 0 : number});
 }
 
 int Lowering::iota(const Index& index) {
@@ -121,7 +115,8 @@ int Lowering::at(const ir::Value& value, const Place& place, ir::DType dtype_wan
   return cast(evaluate(value, place), dtype_wanted);
 }
 
-int Lowering::argument(const ir::Node& node, std::string_view name, const Place& place, ir::DType dtype_wanted) {
+int Lowering::argument(const ir::Node& node, std::string_view name, const Place& place,
+                       ir::DType dtype_wanted) {
   if (const auto* value = ir::value_of(node, name)) {
     const auto& sizes = value->type().sizes;
     Place own(place.end() - static_cast<int64_t>(sizes.size()), place.end());
@@ -147,7 +142,8 @@ int Lowering::buffer_of(const ir::Value& value, bool written) {
   return place->second;
 }
 
-int Lowering::load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect) {
+int Lowering::load(const ir::Value& value, const Place& place,
+                   const std::vector<Instruction::Indirect>& indirect) {
   accesses_.push_back({&value, place, !indirect.empty()});
   Index index;
   for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
@@ -197,12 +193,12 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
     case Op::reduce_any:
     case Op::reduce_all: {
       const int x = evaluate(input, full);
-      const int flag = dtype(x) == ir::DType::boolean
-                           ? x
-                           : emit(Op::ne, ir::DType::boolean, {x, integer(dtype(x), 0)});
+      const int flag =
+          dtype(x) == ir::DType::boolean ? x : emit(Op::ne, ir::DType::boolean, {x, integer(dtype(x), 0)});
       return cast(emit(reduction.op, ir::DType::boolean, {flag}), out);
     }
-    default: return emit(reduction.op, out, {at(input, full, out)});
+    default:
+      return emit(reduction.op, out, {at(input, full, out)});
   }
 }
 
@@ -218,9 +214,11 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
   const Key key{&value, place, guard_};
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   int result = -1;
-  if (node && view_source(*node)) result = evaluate(*view_source(*node), map_view(value, place));
+  if (node && view_source(*node))
+    result = evaluate(*view_source(*node), map_view(value, place));
   else if (node && computed_(value))
-    result = is_kernel_reduction(*node) ? reduce(*node, value, place) : (*find_lowering(*node))(*this, *node, place);
+    result = is_kernel_reduction(*node) ? reduce(*node, value, place)
+                                        : (*find_lowering(*node))(*this, *node, place);
   else
     result = load(value, place, {});
   known_.emplace(key, result);
@@ -243,7 +241,9 @@ Kernel Lowering::finish() && {
   return std::move(kernel_);
 }
 
-bool is_pointwise(const ir::Node& node) { return node.outputs().size() == 1 && find_lowering(node) != nullptr; }
+bool is_pointwise(const ir::Node& node) {
+  return node.outputs().size() == 1 && find_lowering(node) != nullptr;
+}
 
 bool is_kernel_reduction(const ir::Node& node) {
   const auto* reduction = find_reduction(node.op());

@@ -20,8 +20,8 @@ class Lowering {
 
   Lowering(std::vector<Dimension> dims, Computed computed);
 
-  /// The place of a value whose elements, in row-major order, are the points of the space: all of it, or the kept
-  /// dimensions only.
+  /// The place of a value whose elements, in row-major order, are the points of the space: all of it, or the
+  /// kept dimensions only.
   Place full_place(const std::vector<int64_t>& sizes) const;
   Place row_place(const std::vector<int64_t>& sizes) const;
 
@@ -83,7 +83,8 @@ class Lowering {
   int guard_ = -1;
 };
 
-/// Whether the node's (only) result can be computed at any place from its arguments, by the table of operators.
+/// Whether the node's (only) result can be computed at any place from its arguments, by the table of
+/// operators.
 bool is_pointwise(const ir::Node& node);
 /// Whether it is a reduction that a kernel can do.
 bool is_kernel_reduction(const ir::Node& node);

@@ -6,20 +6,81 @@
 namespace graft::codegen {
 
 enum class Op : uint8_t {
-  constant, iota, load, store,
-  cast,        // to the instruction's dtype
-  round_half, round_bf16,  // a float to the nearest value of that type, still a float
+  constant,
+  iota,
+  load,
+  store,
+  cast,  // to the instruction's dtype
+  round_half,
+  round_bf16,  // a float to the nearest value of that type, still a float
   // of one value
-  neg, abs, sign, sqrt, rsqrt, reciprocal, exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, sinh,
-  cosh, tanh, sigmoid, erf, erfc, floor, ceil, round, trunc, logical_not, bitwise_not, is_nan, is_inf,
+  neg,
+  abs,
+  sign,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  exp,
+  exp2,
+  expm1,
+  log,
+  log2,
+  log10,
+  log1p,
+  sin,
+  cos,
+  tan,
+  asin,
+  acos,
+  atan,
+  sinh,
+  cosh,
+  tanh,
+  sigmoid,
+  erf,
+  erfc,
+  floor,
+  ceil,
+  round,
+  trunc,
+  logical_not,
+  bitwise_not,
+  is_nan,
+  is_inf,
   // of two
-  add, sub, mul, div, pow, maximum, minimum, fmod, remainder, eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor,
-  bitwise_and, bitwise_or, bitwise_xor,
+  add,
+  sub,
+  mul,
+  div,
+  pow,
+  maximum,
+  minimum,
+  fmod,
+  remainder,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  logical_and,
+  logical_or,
+  logical_xor,
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
   // of three
-  select,      // flag ? a : b
-  fma,         // a * b + c, rounded once or twice as the machine likes
+  select,  // flag ? a : b
+  fma,     // a * b + c, rounded once or twice as the machine likes
   // over the reduced dimensions
-  reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_any, reduce_all, reduce_argmax, reduce_argmin,
+  reduce_sum,
+  reduce_prod,
+  reduce_max,
+  reduce_min,
+  reduce_any,
+  reduce_all,
+  reduce_argmax,
+  reduce_argmin,
 };
 
 std::string_view name_of(Op op);

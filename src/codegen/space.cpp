@@ -76,7 +76,8 @@ Space space_over(const std::vector<int64_t>& sizes, const std::vector<int64_t>& 
   Space space;
   for (size_t i = 0; i < sizes.size(); ++i)
     if (sizes[i] != 1)
-      space.push_back({sizes[i], std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end()});
+      space.push_back(
+          {sizes[i], std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end()});
   return space;
 }
 
@@ -99,7 +100,8 @@ std::optional<Space> refine_kept(const Space& space, const std::vector<int64_t>&
       result.push_back(dim);
       continue;
     }
-    for (int64_t left = dim.extent; left > 1; left /= (*finer)[next++].extent) result.push_back((*finer)[next]);
+    for (int64_t left = dim.extent; left > 1; left /= (*finer)[next++].extent)
+      result.push_back((*finer)[next]);
   }
   return result;
 }
@@ -108,7 +110,7 @@ std::optional<Space> unite(const Space& a, const Space& b) {
   const auto finer = common(extents(a), extents(b));
   if (!finer) return std::nullopt;
   auto x = cut(a, *finer);
-  const auto y = cut(b, *finer);
+  auto y = cut(b, *finer);
   if (!reduces(x)) return y;
   if (!reduces(y)) return x;
   for (size_t i = 0; i < x.size(); ++i)

@@ -15,13 +15,13 @@ int64_t kept_points(const Space& space);
 /// A space over a shape, with some dimensions reduced.
 Space space_over(const std::vector<int64_t>& sizes, const std::vector<int64_t>& reduced = {});
 
-/// The space cut so finely that every dimension of the shape is one or several of its dimensions; nothing where
-/// the two do not nest ([2, 6] and [4, 3]). The shape is over all points, or over the kept ones only.
+/// The space cut so finely that every dimension of the shape is one or several of its dimensions; nothing
+/// where the two do not nest ([2, 6] and [4, 3]). The shape is over all points, or over the kept ones only.
 std::optional<Space> refine(const Space& space, const std::vector<int64_t>& sizes);
 std::optional<Space> refine_kept(const Space& space, const std::vector<int64_t>& sizes);
 
-/// Both cut to the finer of the two, with the reduced dimensions of both: nothing if they do not nest or reduce
-/// different dimensions (a space that reduces none takes the other's).
+/// Both cut to the finer of the two, with the reduced dimensions of both: nothing if they do not nest or
+/// reduce different dimensions (a space that reduces none takes the other's).
 std::optional<Space> unite(const Space& a, const Space& b);
 
 }  // namespace graft::codegen

@@ -30,7 +30,8 @@ Place reshape(const Node& node, const Value& view, const Place& place) {
 Place permute(const Node& node, const Value&, const Place& place) {
   const auto dims = *ir::ints_of(node, "dims");
   Place source(place.size());
-  for (size_t i = 0; i < dims.size(); ++i) source[static_cast<size_t>(ir::wrapped(dims[i], dims.size()))] = place[i];
+  for (size_t i = 0; i < dims.size(); ++i)
+    source[static_cast<size_t>(ir::wrapped(dims[i], dims.size()))] = place[i];
   return source;
 }
 

@@ -10,7 +10,8 @@ namespace graft::codegen {
 
 using Place = std::vector<Index>;  // one for each dimension
 
-/// The value that a view is a view of; null for a node that is no view, or one whose mapping is not known here.
+/// The value that a view is a view of; null for a node that is no view, or one whose mapping is not known
+/// here.
 ir::Value* view_source(const ir::Node& node);
 
 /// Where in the source of the view (its producer's view_source) the element at `place` lies.

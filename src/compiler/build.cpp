@@ -8,7 +8,7 @@
 #include "runtime/scheduled.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
-#include "target/cpu/launch.h"
+#include "target/cpu_target.h"
 #include "target/ref/interpreter.h"
 
 namespace graft {

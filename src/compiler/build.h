@@ -13,7 +13,8 @@
 
 namespace graft {
 
-/// The levels at which a program can be looked at, in the order of the pipeline: aten, core, fused, loops, llvm.
+/// The levels at which a program can be looked at, in the order of the pipeline: aten, core, fused, loops,
+/// llvm.
 const std::vector<std::string>& emit_levels();
 /// The graph as it is at that level. UsageError for an unknown one.
 std::string emit(ir::Graph graph, const std::string& level);

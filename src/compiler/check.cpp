@@ -11,15 +11,20 @@
 namespace graft {
 namespace {
 
-/// Fractions of the largest value. Deep networks multiply the rounding of one operator; a wrong value is off by
-/// far more than these.
+/// Fractions of the largest value. Deep networks multiply the rounding of one operator; a wrong value is off
+/// by far more than these.
 double tolerance_of(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return 1e-8;
-    case at::kFloat: return 5e-4;
-    case at::kHalf: return 2e-2;
-    case at::kBFloat16: return 6e-2;
-    default: return 0;
+    case at::kDouble:
+      return 1e-8;
+    case at::kFloat:
+      return 5e-4;
+    case at::kHalf:
+      return 2e-2;
+    case at::kBFloat16:
+      return 6e-2;
+    default:
+      return 0;
   }
 }
 
@@ -45,8 +50,8 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
   }
   const auto g = got.detach().to(at::kDouble), w = want.detach().to(at::kDouble);
   const auto finite = w.isfinite();
-  if (!at::equal(finite, g.isfinite()) ||
-      !at::equal(w.masked_fill(finite, 0).nan_to_num(2, 1, -1), g.masked_fill(finite, 0).nan_to_num(2, 1, -1)))
+  if (!at::equal(finite, g.isfinite()) || !at::equal(w.masked_fill(finite, 0).nan_to_num(2, 1, -1),
+                                                     g.masked_fill(finite, 0).nan_to_num(2, 1, -1)))
     return "NaN or infinity stands in other places";
   const double largest = w.masked_fill(finite.logical_not(), 0).abs().max().item<double>();
   const double apart = (g - w).masked_fill(finite.logical_not(), 0).abs().max().item<double>();
@@ -56,9 +61,12 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
   return text.str();
 }
 
-bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain, const at::Tensor& precise) {
+bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
+              const at::Tensor& precise) {
   const at::NoGradGuard no_grad;
-  if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() || want.sizes() != precise.sizes()) return false;
+  if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() ||
+      want.sizes() != precise.sizes())
+    return false;
   // Another order of operations may round worse by a small factor; a wrong value is off by thousands.
   constexpr double same_order = 4, other_order = 32;
   const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
@@ -68,7 +76,8 @@ bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& p
   return apart(want, plain) <= same_order * rounding && apart(got, precise) <= other_order * rounding;
 }
 
-RandomState::RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs) {
+RandomState::RandomState(const std::vector<at::Generator>& generators,
+                         const std::vector<at::Tensor>& inputs) {
   const auto save = [&](at::Generator generator) {
     const std::lock_guard<std::mutex> lock(generator.mutex());
     saved_.push_back({generator, generator.get_state()});

@@ -1,22 +1,24 @@
 // Compares what compiled code gave with what the eager function gave.
 #pragma once
-#include <ATen/core/Tensor.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
 #include <string>
 #include <vector>
 
 namespace graft {
 
-/// Empty when `got` is `want` up to the rounding that another order of operations may cause; else what differs.
-/// Numbers: the largest difference may be a fraction of the largest value, by dtype (see tolerance_of); whole
-/// numbers and flags must be the same, NaN and infinities must stand in the same places.
+/// Empty when `got` is `want` up to the rounding that another order of operations may cause; else what
+/// differs. Numbers: the largest difference may be a fraction of the largest value, by dtype (see
+/// tolerance_of); whole numbers and flags must be the same, NaN and infinities must stand in the same places.
 std::string difference(const at::Tensor& got, const at::Tensor& want);
 
-/// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own results, over
-/// ATen in its precision and in double. Eager must be as near to `plain` as rounding allows, else the capture is
-/// wrong and no precision excuses it; `got` must be about as near to `precise` as `plain` is.
-bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain, const at::Tensor& precise);
+/// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own
+/// results, over ATen in its precision and in double. Eager must be as near to `plain` as rounding allows,
+/// else the capture is wrong and no precision excuses it; `got` must be about as near to `precise` as `plain`
+/// is.
+bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
+              const at::Tensor& precise);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

@@ -18,14 +18,15 @@ struct Reference {
   std::vector<at::Tensor> outputs, mutated, gradients;
 };
 
-/// Compares tensor by tensor. Where the two differ by more than rounding usually does, the graph is run in double
-/// precision: a value that nearly cancels is noise in both, and neither is wrong then.
+/// Compares tensor by tensor. Where the two differ by more than rounding usually does, the graph is run in
+/// double precision: a value that nearly cancels is noise in both, and neither is wrong then.
 class Comparison {
  public:
   Comparison(const Program& program, std::vector<at::Tensor> graph_inputs, const RandomState& before)
       : program_(program), inputs_(std::move(graph_inputs)), before_(before) {}
 
-  std::string operator()(const Program::Pass& pass, const std::vector<at::Tensor>& gradients, const Reference& want) {
+  std::string operator()(const Program::Pass& pass, const std::vector<at::Tensor>& gradients,
+                         const Reference& want) {
     for (size_t i = 0; i < program_.outputs().size(); ++i) {
       const auto& output = program_.outputs()[i];
       if (output.kind != Output::Kind::computed) continue;
@@ -77,11 +78,12 @@ std::vector<at::Tensor> make_tangents(const Program& program, const Program::Pas
   return tangents;
 }
 
-Reference run_eager(const Program& program, const Program::Pass& pass, const std::vector<at::Tensor>& tangents,
-                    const Flat& call, const Original& original) {
+Reference run_eager(const Program& program, const Program::Pass& pass,
+                    const std::vector<at::Tensor>& tangents, const Flat& call, const Original& original) {
   Reference want{original(call.tensors), {}, {}, {}};
   want.outputs = want.made.tensors;
-  for (const auto& mutation : program.mutations()) want.mutated.push_back(pass.inputs[mutation.input].detach());
+  for (const auto& mutation : program.mutations())
+    want.mutated.push_back(pass.inputs[mutation.input].detach());
   if (!program.trains()) return want;
   std::vector<at::Tensor> roots, leaves;
   for (size_t i = 0; i < program.outputs().size(); ++i)
@@ -89,8 +91,9 @@ Reference run_eager(const Program& program, const Program::Pass& pass, const std
       roots.push_back(want.outputs[i]);
   for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
   // The graph is kept: with on_mismatch=eager the caller gets these outputs.
-  want.gradients = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
-                                         /*allow_unused=*/true);
+  want.gradients =
+      torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
+                            /*allow_unused=*/true);
   return want;
 }
 
@@ -138,13 +141,15 @@ Made first_call(Entry& entry, const Capture& captured, const Flat& call, const O
     for (size_t i = 0; i < program.outputs().size(); ++i)
       if (program.outputs()[i].kind == Output::Kind::computed)
         want.outputs[i] = captured.result_values[program.outputs()[i].index];
-    for (const auto& mutation : program.mutations()) want.mutated.push_back(captured.result_values[mutation.result]);
+    for (const auto& mutation : program.mutations())
+      want.mutated.push_back(captured.result_values[mutation.result]);
     std::vector<at::Tensor> tangents, gradients;
     for (const size_t i : captured.tangent_inputs) tangents.push_back(captured.input_values[i]);
     if (program.trains()) gradients = program.backward(pass, tangents);
     for (const auto& gradient : program.gradients())
       want.gradients.push_back(gradient.result ? captured.result_values[*gradient.result] : at::Tensor());
-    if (const auto what = Comparison(program, captured.input_values, before)(pass, gradients, want); !what.empty()) {
+    if (const auto what = Comparison(program, captured.input_values, before)(pass, gradients, want);
+        !what.empty()) {
       const auto where = first_difference(captured, options);
       if (options.on_mismatch == OnMismatch::error) mismatch(what, where);
       count([](Counters& c) { ++c.mismatches; });
@@ -181,7 +186,8 @@ Made checked_call(Entry& entry, std::vector<at::Tensor> bound, const Flat& call,
     entry.distrusted = true;
     return want.made;
   }
-  if (entry.checks_left.load(std::memory_order_relaxed) > 0) entry.checks_left.fetch_sub(1, std::memory_order_release);
+  if (entry.checks_left.load(std::memory_order_relaxed) > 0)
+    entry.checks_left.fetch_sub(1, std::memory_order_release);
   return {program->finish(std::move(pass)), entry.frame};
 }
 

@@ -1,5 +1,5 @@
-// The compiler from above: find a program whose guards hold, or capture and compile one; check it against eager
-// until it is trusted; run it.
+// The compiler from above: find a program whose guards hold, or capture and compile one; check it against
+// eager until it is trusted; run it.
 #include <chrono>
 #include <shared_mutex>
 
@@ -120,8 +120,8 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
     if (options.fullgraph) throw GraphBreak(entry->reason);
     log(LogTopic::breaks, entry->reason + (found.backtrace().empty() ? "" : "\n" + found.backtrace()));
   } catch (const std::exception& error) {
-    // Either the function itself throws, then it does so again and that is the caller's to see; or it does what a
-    // capture cannot bear (reads through a data pointer, say).
+    // Either the function itself throws, then it does so again and that is the caller's to see; or it does
+    // what a capture cannot bear (reads through a data pointer, say).
     before.restore();
     auto made = original(call.tensors);
     // torch appends a backtrace of its own after the first line.
@@ -175,7 +175,8 @@ Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptio
 Core::~Core() = default;
 
 Made Core::call(const Flat& arguments, const Original& original) {
-  if (impl_->options.backend == Backend::eager || disabled() || capturing()) return original(arguments.tensors);
+  if (impl_->options.backend == Backend::eager || disabled() || capturing())
+    return original(arguments.tensors);
   return impl_->call(arguments, original);
 }
 

@@ -18,12 +18,13 @@ struct Trained {
   at::Tensor first, second;  // momentum; or the averages of the gradient and of its square
 };
 
-/// Numbers of one step, as tensors: they change without a new program. Doubles without dimensions, which do not
-/// widen what they meet.
+/// Numbers of one step, as tensors: they change without a new program. Doubles without dimensions, which do
+/// not widen what they meet.
 struct Numbers {
   at::Tensor lr, decay, scale, root;
 
-  explicit Numbers(const std::vector<at::Tensor>& from) : lr(from[0]), decay(from[1]), scale(from[2]), root(from[3]) {}
+  explicit Numbers(const std::vector<at::Tensor>& from)
+      : lr(from[0]), decay(from[1]), scale(from[2]), root(from[3]) {}
   Numbers() {
     for (auto* t : {&lr, &decay, &scale, &root}) *t = at::zeros({}, at::kDouble);
   }
@@ -35,7 +36,8 @@ void update(const SGD& how, const Trained& t, at::Tensor grad, const Numbers& no
   if (how.weight_decay != 0) grad = grad + parameter * how.weight_decay;
   if (how.momentum != 0) {
     auto momentum = t.first;
-    momentum.mul_(how.momentum).add_(grad * now.scale);  // the first gradient counts in full, later ones are dampened
+    momentum.mul_(how.momentum)
+        .add_(grad * now.scale);  // the first gradient counts in full, later ones are dampened
     grad = how.nesterov ? grad + momentum * how.momentum : momentum;
   }
   parameter.sub_(grad * now.lr);
@@ -60,7 +62,8 @@ struct StepCore::Impl {
   at::Tensor norm;
   Core core;
 
-  Impl(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& how, const StepOptions& step)
+  Impl(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& how,
+       const StepOptions& step)
       : optimizer(how), options(step), core(modules, step.compile) {
     const ModuleTree tree(std::move(modules));
     std::unordered_map<const c10::TensorImpl*, bool> seen;  // tied parameters are one
@@ -97,10 +100,13 @@ struct StepCore::Impl {
   }
 
   /// The step itself, as it is captured and as it runs eagerly. Gives the loss and the gradients' norm.
-  std::vector<at::Tensor> step(const std::vector<at::Tensor>& now, const std::function<at::Tensor()>& loss_of) {
+  std::vector<at::Tensor> step(const std::vector<at::Tensor>& now,
+                               const std::function<at::Tensor()>& loss_of) {
     std::vector<Trained> here;
+    here.reserve(trained.size());
     for (const auto& t : trained)
-      here.push_back({t.name, Recorder::seen(t.parameter), Recorder::seen(t.first), Recorder::seen(t.second)});
+      here.push_back(
+          {t.name, Recorder::seen(t.parameter), Recorder::seen(t.first), Recorder::seen(t.second)});
     at::Tensor loss;
     std::vector<at::Tensor> wanted, grads;
     for (const auto& t : here) wanted.push_back(t.parameter);
@@ -126,7 +132,8 @@ struct StepCore::Impl {
     }
     const Numbers numbers_now(now);
     for (size_t i = 0; i < here.size(); ++i)
-      if (grads[i].defined()) std::visit([&](const auto& how) { update(how, here[i], grads[i], numbers_now); }, optimizer);
+      if (grads[i].defined())
+        std::visit([&](const auto& how) { update(how, here[i], grads[i], numbers_now); }, optimizer);
     return {loss.detach(), total};
   }
 };
@@ -136,7 +143,8 @@ StepCore::StepCore(std::vector<std::shared_ptr<torch::nn::Module>> modules, cons
     : impl_(std::make_unique<Impl>(std::move(modules), optimizer, options)) {}
 StepCore::~StepCore() = default;
 
-at::Tensor StepCore::run(const Flat& arguments, const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
+at::Tensor StepCore::run(const Flat& arguments,
+                         const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
   auto& me = *impl_;
   me.set_numbers();
   auto flat = arguments;

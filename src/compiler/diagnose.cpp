@@ -28,7 +28,8 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
     }
   try {
     const RandomState before({}, captured.input_values);
-    const auto got = build(std::move(all), captured.generators, options, {})->run(captured.input_values, false);
+    const auto got =
+        build(std::move(all), captured.generators, options, {})->run(captured.input_values, false);
     before.restore();
     std::string found;
     ref::interpret(captured.graph, captured.input_values, captured.generators,
@@ -36,7 +37,8 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
                      for (size_t i = 0; found.empty() && i < want.size(); ++i) {
                        if (!want[i].defined()) continue;
                        const auto what = difference(got[place.at(&node.output(i))], want[i]);
-                       if (!what.empty()) found = "; the first node that differs: " + at_node(node) + ", it " + what;
+                       if (!what.empty())
+                         found = "; the first node that differs: " + at_node(node) + ", it " + what;
                      }
                    });
     return found;
@@ -45,7 +47,8 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
   }
 }
 
-std::string changed_since_capture(const Entry& entry, const detail::Flat& call, const detail::Original& original) {
+std::string changed_since_capture(const Entry& entry, const detail::Flat& call,
+                                  const detail::Original& original) {
   try {
     std::shared_ptr<const void> frame;
     const auto again = detail::capture_call(call, original, *entry.modules, frame);

@@ -5,10 +5,14 @@ namespace {
 
 at::Tensor source_tensor(const Entry& entry, const Source& source, const std::vector<at::Tensor>& arguments) {
   switch (source.kind) {
-    case Source::Kind::argument: return arguments[source.index];
-    case Source::Kind::slot: return entry.modules->slots()[source.index].tensor();
-    case Source::Kind::outside: return at::Tensor(entry.program->outside()[source.index].lock());
-    default: return {};
+    case Source::Kind::argument:
+      return arguments[source.index];
+    case Source::Kind::slot:
+      return entry.modules->slots()[source.index].tensor();
+    case Source::Kind::outside:
+      return at::Tensor(entry.program->outside()[source.index].lock());
+    default:
+      return {};
   }
 }
 

@@ -22,7 +22,7 @@ struct Entry {
   /// None: the function runs eagerly, for the reason given.
   std::shared_ptr<Program> program;
   std::string reason;
-  std::vector<TensorGuard> inputs;  ///< of the program's inputs that are no arguments, by input
+  std::vector<TensorGuard> inputs;    ///< of the program's inputs that are no arguments, by input
   std::shared_ptr<const void> frame;  ///< of the function's result
 
   std::atomic<bool> distrusted{false};  ///< differed from eager, and the caller chose eager for that case

@@ -17,11 +17,16 @@ namespace {
 /// Why a call has no kernel.
 std::string_view reason_for(const ir::Node& node) {
   switch (ir::kind_of(node.op())) {
-    case ir::OpKind::matmul: return "a matrix product: BLAS";
-    case ir::OpKind::convolution: return "a convolution: oneDNN";
-    case ir::OpKind::attention: return "attention: ATen's fused kernel";
-    case ir::OpKind::random: return "draws random numbers: the same stream as eager";
-    default: return "has no lowering";
+    case ir::OpKind::matmul:
+      return "a matrix product: BLAS";
+    case ir::OpKind::convolution:
+      return "a convolution: oneDNN";
+    case ir::OpKind::attention:
+      return "attention: ATen's fused kernel";
+    case ir::OpKind::random:
+      return "draws random numbers: the same stream as eager";
+    default:
+      return "has no lowering";
   }
 }
 
@@ -39,17 +44,18 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
     auto& [count, why] = calls[step.external->op()];
     ++count, why = reason_for(*step.external);
   }
-  text << name << ": " << graph.nodes().size() << " operators as captured, " << kernels << " kernel launches, "
-       << schedule.steps.size() - kernels << " calls\n";
-  for (const auto& [op, call] : calls) text << "  " << call.first << " x " << op << " (" << call.second << ")\n";
+  text << name << ": " << graph.nodes().size() << " operators as captured, " << kernels
+       << " kernel launches, " << schedule.steps.size() - kernels << " calls\n";
+  for (const auto& [op, call] : calls)
+    text << "  " << call.first << " x " << op << " (" << call.second << ")\n";
   if (!level.empty()) text << emit(ir::clone(graph), level);
 }
 
 }  // namespace
 
 std::string explain(const detail::Flat& call, const detail::Original& original,
-                    const std::vector<std::shared_ptr<torch::nn::Module>>& roots, const CompileOptions& options,
-                    const std::string& level) {
+                    const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
+                    const CompileOptions& options, const std::string& level) {
   std::ostringstream text;
   if (!level.empty()) emit(ir::Graph(), level);  // an unknown level is an error before any work
   const auto modules = std::make_shared<ModuleTree>(roots);
@@ -73,7 +79,8 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
       const auto& slot = modules->slots()[source.index];
       text << "  " << slot.path << ": " << TensorGuard(slot.tensor()).to_string() << "\n";
     }
-  text << "  grad mode, inference mode, autocast, determinism, default dtype; the module tree and its training flags\n";
+  text << "  grad mode, inference mode, autocast, determinism, default dtype; the module tree and its "
+          "training flags\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, level);
   const Program program(*captured, options);

@@ -8,7 +8,7 @@ namespace graft {
 
 /// Captures and compiles afresh and changes nothing, neither tensors nor random state nor the programs kept.
 std::string explain(const detail::Flat& call, const detail::Original& original,
-                    const std::vector<std::shared_ptr<torch::nn::Module>>& roots, const CompileOptions& options,
-                    const std::string& level);
+                    const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
+                    const CompileOptions& options, const std::string& level);
 
 }  // namespace graft

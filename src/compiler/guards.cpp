@@ -37,8 +37,9 @@ TensorGuard::TensorGuard(const at::Tensor& tensor) : defined_(tensor.defined()) 
 
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
-  return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) && tensor.scalar_type() == dtype_ &&
-         tensor.device() == device_ && tensor.requires_grad() == requires_grad_;
+  return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
+         tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
+         tensor.requires_grad() == requires_grad_;
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {
@@ -74,7 +75,8 @@ std::string Surroundings::difference(const Surroundings& now) const {
   if (grad != now.grad) return changed("grad mode", grad, now.grad);
   if (inference != now.inference) return changed("inference mode", inference, now.inference);
   if (autocast_cpu != now.autocast_cpu) return changed("autocast on the CPU", autocast_cpu, now.autocast_cpu);
-  if (autocast_cuda != now.autocast_cuda) return changed("autocast on CUDA", autocast_cuda, now.autocast_cuda);
+  if (autocast_cuda != now.autocast_cuda)
+    return changed("autocast on CUDA", autocast_cuda, now.autocast_cuda);
   if (autocast_cpu_dtype != now.autocast_cpu_dtype)
     return changed("autocast's dtype on the CPU", autocast_cpu_dtype, now.autocast_cpu_dtype);
   if (autocast_cuda_dtype != now.autocast_cuda_dtype)
@@ -123,15 +125,18 @@ bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vec
 
 std::string ArgumentGuards::difference(const std::vector<at::Tensor>& tensors,
                                        const std::vector<int64_t>& fixed) const {
-  if (tensors.size() != tensors_.size()) return changed("the number of tensors", tensors_.size(), tensors.size());
+  if (tensors.size() != tensors_.size())
+    return changed("the number of tensors", tensors_.size(), tensors.size());
   if (fixed != fixed_) return "an argument that is no tensor has another value";
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (!tensors_[i].holds(tensors[i])) return "argument " + std::to_string(i) + ": " + tensors_[i].difference(tensors[i]);
+    if (!tensors_[i].holds(tensors[i]))
+      return "argument " + std::to_string(i) + ": " + tensors_[i].difference(tensors[i]);
   return "other arguments share memory";
 }
 
 std::vector<std::string> ArgumentGuards::to_strings() const {
   std::vector<std::string> lines;
+  lines.reserve(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i)
     lines.push_back("argument " + std::to_string(i) + ": " + tensors_[i].to_string());
   return lines;

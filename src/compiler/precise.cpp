@@ -29,14 +29,16 @@ ir::Graph in_double(const ir::Graph& graph, std::vector<const ir::Node*>& random
   for (const auto& node : graph.nodes())
     if (ir::must_run(*node)) {
       random.push_back(node.get());
-      for (const auto& output : node->outputs()) map[output.get()] = &wide.add_input("random", type(output->type()));
+      for (const auto& output : node->outputs())
+        map[output.get()] = &wide.add_input("random", type(output->type()));
     }
   for (const auto& node : graph.nodes()) {
     if (ir::must_run(*node)) continue;
     auto arguments = ir::mapped_arguments(*node, map);
     for (auto& argument : arguments)
       if (auto* attribute = std::get_if<ir::Attribute>(&argument.value))
-        if (auto* dtype = std::get_if<ir::DType>(attribute); dtype && ir::is_floating(*dtype)) *dtype = ir::DType::f64;
+        if (auto* dtype = std::get_if<ir::DType>(attribute); dtype && ir::is_floating(*dtype))
+          *dtype = ir::DType::f64;
     // Made from nothing, in the default dtype.
     if (ir::kind_of(node->op()) == ir::OpKind::creation && ir::is_floating(node->output().type().dtype) &&
         !node->argument("dtype") && !node->argument("self") && node->op() != "graft::number")
@@ -60,10 +62,12 @@ TwoPrecisions run_precisely(const ir::Graph& graph, const std::vector<at::Tensor
     const auto wide = in_double(graph, random);
     TwoPrecisions results;
     std::unordered_map<const ir::Node*, std::vector<at::Tensor>> drawn;
-    results.plain = ref::interpret(graph, inputs, generators, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
-      if (ir::must_run(node)) drawn[&node] = made;
-    });
+    results.plain = ref::interpret(graph, inputs, generators,
+                                   [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+                                     if (ir::must_run(node)) drawn[&node] = made;
+                                   });
     std::vector<at::Tensor> wide_inputs;
+    wide_inputs.reserve(inputs.size());
     for (const auto& input : inputs) wide_inputs.push_back(widened(input));
     for (const auto* node : random)
       for (const auto& made : drawn.at(node)) wide_inputs.push_back(widened(made));

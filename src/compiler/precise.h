@@ -9,9 +9,9 @@
 
 namespace graft {
 
-/// A graph's results over ATen, in its own precision and with every floating number widened to float64. Random
-/// numbers are those of the first run, from the generators as they stand. Both empty where some operator has no such
-/// form.
+/// A graph's results over ATen, in its own precision and with every floating number widened to float64.
+/// Random numbers are those of the first run, from the generators as they stand. Both empty where some
+/// operator has no such form.
 struct TwoPrecisions {
   std::vector<at::Tensor> plain, precise;
 };

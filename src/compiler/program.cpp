@@ -25,9 +25,12 @@ at::Tensor as_typed(const at::Tensor& tangent, const ir::TensorType& type) {
   if (tangent.defined() && tangent.strides() == at::IntArrayRef(type.strides) &&
       tangent.scalar_type() == to_torch(type.dtype))
     return tangent;
-  auto made = at::empty_strided(type.sizes, type.strides, at::dtype(to_torch(type.dtype)).device(to_torch(type.device)));
-  if (tangent.defined()) made.copy_(tangent);
-  else made.zero_();
+  auto made = at::empty_strided(type.sizes, type.strides,
+                                at::dtype(to_torch(type.dtype)).device(to_torch(type.device)));
+  if (tangent.defined())
+    made.copy_(tangent);
+  else
+    made.zero_();
   return made;
 }
 
@@ -59,13 +62,15 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   // Without gradients nobody trains the weights: they are the same until their version changes.
   if (!parts.backward)
     for (size_t i = 0; i < forward_inputs_.size(); ++i)
-      if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i])) bindings.frozen.push_back(i);
+      if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i]))
+        bindings.frozen.push_back(i);
   forward_ = build(std::move(parts.forward), generators_, options, bindings);
   if (parts.backward) backward_ = build(std::move(*parts.backward), generators_, options, {});
 }
 
 bool Program::mutated(size_t input) const {
-  return std::any_of(mutations_.begin(), mutations_.end(), [&](const Mutation& m) { return m.input == input; });
+  return std::any_of(mutations_.begin(), mutations_.end(),
+                     [&](const Mutation& m) { return m.input == input; });
 }
 
 Parts parts_of(const Capture& capture) {
@@ -115,7 +120,8 @@ std::vector<at::Tensor> Program::backward(const Pass& pass, const std::vector<at
     const auto& input = pass.inputs[backward_inputs_[i]];
     if (version_of(input) != pass.versions[i])
       throw Error(
-          "[autograd] a tensor that the backward pass of a compiled function needs has been changed in place since "
+          "[autograd] a tensor that the backward pass of a compiled function needs has been changed in place "
+          "since "
           "the forward pass (input " +
           std::to_string(backward_inputs_[i]) + "); eager refuses this too");
     arguments.push_back(input);
@@ -146,8 +152,11 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const auto& output = outputs_[i];
     switch (output.kind) {
-      case Output::Kind::undefined: break;
-      case Output::Kind::input: outputs[i] = pass->inputs[output.index]; break;
+      case Output::Kind::undefined:
+        break;
+      case Output::Kind::input:
+        outputs[i] = pass->inputs[output.index];
+        break;
       case Output::Kind::view: {
         const auto& base = pass->inputs[output.index];
         outputs[i] = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
@@ -167,6 +176,7 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   pass->results.clear();
   if (differentiated.empty()) return outputs;
   std::vector<at::Tensor> leaves;
+  leaves.reserve(gradients_.size());
   for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
   connect(differentiated, leaves,
           [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents) {

@@ -28,8 +28,8 @@ class Program : public std::enable_shared_from_this<Program> {
   const std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>>& outside() const { return outside_; }
   bool trains() const { return backward_ != nullptr; }
 
-  /// What the forward pass computes: the graph's forward results, and what the backward pass will need. Nothing
-  /// is changed by it, unless asked for.
+  /// What the forward pass computes: the graph's forward results, and what the backward pass will need.
+  /// Nothing is changed by it, unless asked for.
   struct Pass {
     std::vector<at::Tensor> inputs;  ///< of the graph, without tangents
     std::vector<at::Tensor> results;

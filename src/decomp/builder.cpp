@@ -18,7 +18,9 @@ namespace {
 Dims broadcast(const Dims& a, const Dims& b) {
   Dims result(std::max(a.size(), b.size()), 1);
   for (size_t i = 0; i < result.size(); ++i) {
-    const auto at = [&](const Dims& d) { return i < result.size() - d.size() ? 1 : d[i - (result.size() - d.size())]; };
+    const auto at = [&](const Dims& d) {
+      return i < result.size() - d.size() ? 1 : d[i - (result.size() - d.size())];
+    };
     result[i] = at(a) == 1 ? at(b) : at(a);
   }
   return result;
@@ -67,8 +69,10 @@ Value* Builder::where(Value* flag, Value* a, Value* b) {
 Value* Builder::reduce(const char* op, Value* x, const Dims& dims, bool keep) {
   Dims sizes;
   for (size_t i = 0; i < x->type().sizes.size(); ++i) {
-    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) == dims.end()) sizes.push_back(x->type().sizes[i]);
-    else if (keep) sizes.push_back(1);
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) == dims.end())
+      sizes.push_back(x->type().sizes[i]);
+    else if (keep)
+      sizes.push_back(1);
   }
   return call(op, {{"self", x}, {"dim", Attribute(dims)}, {"keepdim", Attribute(keep)}},
               ir::contiguous(x->type().dtype, std::move(sizes), x->type().device));
@@ -93,7 +97,10 @@ Value* Builder::view(Value* x, Dims sizes) {
 
 Value* Builder::full(const Dims& sizes, double number, ir::DType dtype, ir::Device device) {
   return call("aten::full",
-              {{"size", Attribute(sizes)}, {"fill_value", Attribute(number)}, {"dtype", Attribute(dtype)}, {"device", Attribute(device)}},
+              {{"size", Attribute(sizes)},
+               {"fill_value", Attribute(number)},
+               {"dtype", Attribute(dtype)},
+               {"device", Attribute(device)}},
               ir::contiguous(dtype, sizes, device));
 }
 

@@ -38,9 +38,13 @@ class Builder {
   ir::Value* where(ir::Value* flag, ir::Value* a, ir::Value* b);
   // Reductions that keep their dimensions with size 1, or drop them.
   ir::Value* reduce(const char* op, ir::Value* x, const Dims& dims, bool keep);
-  ir::Value* sum(ir::Value* x, const Dims& dims, bool keep = true) { return reduce("aten::sum.dim_IntList", x, dims, keep); }
+  ir::Value* sum(ir::Value* x, const Dims& dims, bool keep = true) {
+    return reduce("aten::sum.dim_IntList", x, dims, keep);
+  }
   ir::Value* mean(ir::Value* x, const Dims& dims, bool keep = true);
-  ir::Value* amax(ir::Value* x, const Dims& dims, bool keep = true) { return reduce("aten::amax", x, dims, keep); }
+  ir::Value* amax(ir::Value* x, const Dims& dims, bool keep = true) {
+    return reduce("aten::amax", x, dims, keep);
+  }
 
   ir::Value* to(ir::Value* x, ir::DType dtype);
   ir::Value* view(ir::Value* x, Dims sizes);

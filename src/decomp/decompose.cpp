@@ -19,12 +19,15 @@ const Table& table() {
   return made;
 }
 
-bool used(const ir::Graph& graph, const ir::Value& value) { return !value.users().empty() || graph.is_result(value); }
+bool used(const ir::Graph& graph, const ir::Value& value) {
+  return !value.users().empty() || graph.is_result(value);
+}
 
 /// What reads a value may rely on its strides: those of the old one.
 ir::Value* with_type(Builder& builder, ir::Value* made, const ir::TensorType& type) {
   if (made->type() == type) return made;
-  const bool fresh = made->producer() && made->users().empty() && ir::kind_of(made->producer()->op()) != ir::OpKind::view;
+  const bool fresh =
+      made->producer() && made->users().empty() && ir::kind_of(made->producer()->op()) != ir::OpKind::view;
   if (!fresh) made = builder.unary("aten::clone", made);
   made->set_type(type);
   return made;

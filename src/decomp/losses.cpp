@@ -25,9 +25,12 @@ Values mse_loss(Builder& b, const Node& n) {
   auto* d = b.sub(b.to(x, wide(dtype)), b.to(target, wide(dtype)));
   auto* squares = b.mul(d, d);
   switch (ir::int_of(n, "reduction").value_or(reduction_mean)) {
-    case reduction_mean: return {b.to(b.mean(squares, all_dims(x), false), dtype)};
-    case reduction_sum: return {b.to(b.sum(squares, all_dims(x), false), dtype)};
-    default: return {b.to(squares, dtype)};
+    case reduction_mean:
+      return {b.to(b.mean(squares, all_dims(x), false), dtype)};
+    case reduction_sum:
+      return {b.to(b.sum(squares, all_dims(x), false), dtype)};
+    default:
+      return {b.to(squares, dtype)};
   }
 }
 
@@ -47,7 +50,9 @@ Values mse_loss_backward(Builder& b, const Node& n) {
 Values nll_loss_forward(Builder& b, const Node& n) {
   auto* x = ir::value_of(n, "self");
   auto* target = ir::value_of(n, "target");
-  if (ir::value_of(n, "weight") || x->type().sizes.size() != 2 || x->type().numel() == 0 || target->type().dtype != ir::DType::i64) return {};
+  if (ir::value_of(n, "weight") || x->type().sizes.size() != 2 || x->type().numel() == 0 ||
+      target->type().dtype != ir::DType::i64)
+    return {};
   const auto dtype = n.output(0).type().dtype;
   const int64_t rows = x->type().sizes[0];
   auto* counts = b.compare("aten::ne.Scalar", target, ir::int_of(n, "ignore_index").value_or(-100));
@@ -55,7 +60,9 @@ Values nll_loss_forward(Builder& b, const Node& n) {
   auto* zero = b.full({rows}, 0, ir::DType::i64, x->type().device);
   auto* safe = b.where(counts, target, zero);
   auto type = ir::contiguous(x->type().dtype, {rows, 1}, x->type().device);
-  auto* picked = b.call("aten::gather", {{"self", x}, {"dim", ir::Attribute(int64_t{1})}, {"index", b.view(safe, {rows, 1})}}, type);
+  auto* picked =
+      b.call("aten::gather",
+             {{"self", x}, {"dim", ir::Attribute(int64_t{1})}, {"index", b.view(safe, {rows, 1})}}, type);
   auto* losses = b.neg(b.to(b.view(picked, {rows}), wide(dtype)));
   losses = b.where(counts, losses, b.full({rows}, 0, wide(dtype), x->type().device));
   const auto reduction = ir::int_of(n, "reduction").value_or(reduction_mean);

@@ -17,7 +17,8 @@ struct Shape {
 Shape split(const Value* x, size_t normalised) {
   Shape shape;
   const size_t rank = x->type().sizes.size();
-  for (size_t i = 0; i < rank; ++i) (i < rank - normalised ? shape.outer : shape.inner).push_back(static_cast<int64_t>(i));
+  for (size_t i = 0; i < rank; ++i)
+    (i < rank - normalised ? shape.outer : shape.inner).push_back(static_cast<int64_t>(i));
   return shape;
 }
 
@@ -36,7 +37,9 @@ Values layer_norm(Builder& b, const Node& n) {
   return {b.to(y, dtype), b.to(mean, n.output(1).type().dtype), b.to(rstd, n.output(2).type().dtype)};
 }
 
-std::vector<bool> mask_of(const Node& n) { return std::get<std::vector<bool>>(*ir::attribute_of(n, "output_mask")); }
+std::vector<bool> mask_of(const Node& n) {
+  return std::get<std::vector<bool>>(*ir::attribute_of(n, "output_mask"));
+}
 
 Values layer_norm_backward(Builder& b, const Node& n) {
   auto* x = ir::value_of(n, "input");
@@ -54,8 +57,10 @@ Values layer_norm_backward(Builder& b, const Node& n) {
     auto* along = b.mul(normal, b.mean(b.mul(g, normal), shape.inner));
     made[0] = b.to(b.mul(rstd, b.sub(b.sub(g, b.mean(g, shape.inner)), along)), dtype);
   }
-  if (mask[1] && weight) made[1] = b.to(b.sum(b.mul(grad, normal), shape.outer, false), n.output(1).type().dtype);
-  if (mask[2] && ir::value_of(n, "bias")) made[2] = b.to(b.sum(grad, shape.outer, false), n.output(2).type().dtype);
+  if (mask[1] && weight)
+    made[1] = b.to(b.sum(b.mul(grad, normal), shape.outer, false), n.output(1).type().dtype);
+  if (mask[2] && ir::value_of(n, "bias"))
+    made[2] = b.to(b.sum(grad, shape.outer, false), n.output(2).type().dtype);
   return made;
 }
 
@@ -75,7 +80,8 @@ Dims all_but_channels(size_t rank) {
 
 Value* affine(Builder& b, const Node& n, Value* y, ir::DType dtype) {
   const size_t rank = y->type().sizes.size();
-  if (auto* weight = ir::value_of(n, "weight")) y = b.mul(y, over_channels(b, b.to(weight, wide(dtype)), rank));
+  if (auto* weight = ir::value_of(n, "weight"))
+    y = b.mul(y, over_channels(b, b.to(weight, wide(dtype)), rank));
   if (auto* bias = ir::value_of(n, "bias")) y = b.add(y, over_channels(b, b.to(bias, wide(dtype)), rank));
   return y;
 }
@@ -88,7 +94,9 @@ Values batch_norm_inference(Builder& b, const Node& n) {
   auto* mean = b.to(ir::value_of(n, "running_mean"), wide(dtype));
   auto* rstd = b.rsqrt(b.add(var, *ir::number_of(n, "eps")));
   auto* y = b.mul(b.sub(b.to(x, wide(dtype)), over_channels(b, mean, rank)), over_channels(b, rstd, rank));
-  const auto empty = [&](size_t i) { return b.full(n.output(i).type().sizes, 0, n.output(i).type().dtype, x->type().device); };
+  const auto empty = [&](size_t i) {
+    return b.full(n.output(i).type().sizes, 0, n.output(i).type().dtype, x->type().device);
+  };
   return {b.to(affine(b, n, y, dtype), dtype), empty(1), empty(2)};
 }
 
@@ -105,10 +113,12 @@ Values batch_norm_training(Builder& b, const Node& n) {
   auto* var = b.mean(b.mul(centred, centred), dims);
   auto* rstd = b.rsqrt(b.add(var, *ir::number_of(n, "eps")));
   const Dims channels{x->type().sizes[1]};
-  Values made{b.to(affine(b, n, b.mul(centred, rstd), dtype), dtype), b.view(mean, channels), b.view(rstd, channels)};
+  Values made{b.to(affine(b, n, b.mul(centred, rstd), dtype), dtype), b.view(mean, channels),
+              b.view(rstd, channels)};
   if (n.outputs().size() == 5) {
     const double momentum = *ir::number_of(n, "momentum");
-    const auto count = static_cast<double>(x->type().numel() / channels[0]);
+    const int64_t per_channel = x->type().numel() / channels[0];
+    const auto count = static_cast<double>(per_channel);
     const auto moved = [&](const char* name, Value* now) {
       auto* old = ir::value_of(n, name);
       auto* mixed = b.add(b.mul(b.to(old, wide(old->type().dtype)), 1 - momentum), b.mul(now, momentum));
@@ -133,13 +143,15 @@ Values batch_norm_backward(Builder& b, const Node& n) {
   auto* normal = b.mul(b.sub(b.to(x, wide(dtype)), mean), rstd);
   auto* grad_sum = b.sum(grad, dims);
   auto* dot = b.sum(b.mul(grad, normal), dims);
-  const auto count = static_cast<double>(x->type().numel() / x->type().sizes[1]);
+  const int64_t per_channel = x->type().numel() / x->type().sizes[1];
+  const auto count = static_cast<double>(per_channel);
   const Dims channels{x->type().sizes[1]};
   Values made(3, nullptr);
   if (mask[0]) {
     auto* centred = b.sub(b.sub(grad, b.div(grad_sum, count)), b.mul(normal, b.div(dot, count)));
     auto* scaled = b.mul(centred, rstd);
-    if (auto* weight = ir::value_of(n, "weight")) scaled = b.mul(scaled, over_channels(b, b.to(weight, wide(dtype)), rank));
+    if (auto* weight = ir::value_of(n, "weight"))
+      scaled = b.mul(scaled, over_channels(b, b.to(weight, wide(dtype)), rank));
     made[0] = b.to(scaled, dtype);
   }
   if (mask[1] && ir::value_of(n, "weight")) made[1] = b.to(b.view(dot, channels), n.output(1).type().dtype);

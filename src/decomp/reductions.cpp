@@ -94,8 +94,10 @@ struct SoftmaxGradient {
 SoftmaxGradient softmax_gradient(Builder& b, const Node& n) {
   auto* output = ir::value_of(n, "output");
   const auto dtype = n.output().type().dtype;
-  return {b.to(ir::value_of(n, "grad_output"), wide(dtype)), b.to(output, wide(dtype)),
-          {ir::wrapped(*ir::int_of(n, "dim"), output->type().sizes.size())}, dtype};
+  return {b.to(ir::value_of(n, "grad_output"), wide(dtype)),
+          b.to(output, wide(dtype)),
+          {ir::wrapped(*ir::int_of(n, "dim"), output->type().sizes.size())},
+          dtype};
 }
 
 Values softmax_backward(Builder& b, const Node& n) {
@@ -120,7 +122,8 @@ Values extreme(Builder& b, const Node& n, const char* values, const char* places
   auto* best = b.reduce(values, x, {dim}, keep);
   auto type = best->type();
   type.dtype = ir::DType::i64;
-  auto* at = b.call(places, {{"self", x}, {"dim", ir::Attribute(dim)}, {"keepdim", ir::Attribute(keep)}}, type);
+  auto* at =
+      b.call(places, {{"self", x}, {"dim", ir::Attribute(dim)}, {"keepdim", ir::Attribute(keep)}}, type);
   return {best, at};
 }
 
@@ -129,7 +132,8 @@ Values copy_of_one(Builder& b, const Node& n) {
   auto* x = self(n);
   const auto& out = n.output().type();
   if (x->type().numel() != out.numel() || x->type().numel() == 0) return {};
-  if (n.op().starts_with("aten::any") || n.op().starts_with("aten::all")) x = b.compare("aten::ne.Scalar", x, 0);
+  if (n.op().starts_with("aten::any") || n.op().starts_with("aten::all"))
+    x = b.compare("aten::ne.Scalar", x, 0);
   auto* copy = x->type().dtype == out.dtype ? b.unary("aten::clone", x) : b.to(x, out.dtype);
   copy->set_type(ir::contiguous(out.dtype, copy->type().sizes, out.device));
   return {b.view(copy, out.sizes)};
@@ -144,8 +148,9 @@ Values place_of_one(Builder& b, const Node& n) {
 }  // namespace
 
 void add_reductions(Table& table) {
-  for (const char* name : {"aten::sum", "aten::sum.dim_IntList", "aten::prod", "aten::prod.dim_int", "aten::amax", "aten::amin", "aten::max",
-                           "aten::min", "aten::any", "aten::any.dim", "aten::any.dims", "aten::all", "aten::all.dim", "aten::all.dims"})
+  for (const char* name : {"aten::sum", "aten::sum.dim_IntList", "aten::prod", "aten::prod.dim_int",
+                           "aten::amax", "aten::amin", "aten::max", "aten::min", "aten::any", "aten::any.dim",
+                           "aten::any.dims", "aten::all", "aten::all.dim", "aten::all.dims"})
     table[name] = copy_of_one;
   table["aten::argmax"] = table["aten::argmin"] = place_of_one;
   table["aten::mean"] = mean;
@@ -157,8 +162,12 @@ void add_reductions(Table& table) {
   table["aten::_log_softmax"] = log_softmax;
   table["aten::_softmax_backward_data"] = softmax_backward;
   table["aten::_log_softmax_backward_data"] = log_softmax_backward;
-  table["aten::max.dim"] = [](Builder& b, const Node& n) { return extreme(b, n, "aten::amax", "aten::argmax"); };
-  table["aten::min.dim"] = [](Builder& b, const Node& n) { return extreme(b, n, "aten::amin", "aten::argmin"); };
+  table["aten::max.dim"] = [](Builder& b, const Node& n) {
+    return extreme(b, n, "aten::amax", "aten::argmax");
+  };
+  table["aten::min.dim"] = [](Builder& b, const Node& n) {
+    return extreme(b, n, "aten::amin", "aten::argmin");
+  };
 }
 
 }  // namespace graft::decomp

@@ -1,4 +1,5 @@
-// Reading a node's arguments by name. What a graph leaves out has the schema's default, which the reader gives.
+// Reading a node's arguments by name. What a graph leaves out has the schema's default, which the reader
+// gives.
 #pragma once
 #include <optional>
 #include <string_view>

@@ -68,7 +68,8 @@ class Verifier {
     for (const auto* value : defined_) {
       const auto found = uses_.find(value);
       for (const auto* user : value->users())
-        if (found == uses_.end() || std::find(found->second.begin(), found->second.end(), user) == found->second.end())
+        if (found == uses_.end() ||
+            std::find(found->second.begin(), found->second.end(), user) == found->second.end())
           fail("%" + std::to_string(value->id()) + " lists a user that does not use it");
       listed += value->users().size();
     }

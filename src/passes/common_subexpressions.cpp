@@ -27,7 +27,8 @@ void merge_common_subexpressions(ir::Graph& graph) {
     if (ir::must_run(*node) || node->outputs().empty()) continue;
     const auto [first, fresh] = seen.emplace(key_of(*node), node);
     if (fresh) continue;
-    for (size_t i = 0; i < node->outputs().size(); ++i) graph.replace_uses(node->output(i), first->second->output(i));
+    for (size_t i = 0; i < node->outputs().size(); ++i)
+      graph.replace_uses(node->output(i), first->second->output(i));
     graph.erase(*node);
   }
 }

@@ -12,8 +12,11 @@ void eliminate_dead_code(ir::Graph& graph) {
   std::vector<ir::Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-    const auto unused = [&](const auto& output) { return output->users().empty() && !results.contains(output.get()); };
-    if (!ir::must_run(**it) && std::all_of((*it)->outputs().begin(), (*it)->outputs().end(), unused)) graph.erase(**it);
+    const auto unused = [&](const auto& output) {
+      return output->users().empty() && !results.contains(output.get());
+    };
+    if (!ir::must_run(**it) && std::all_of((*it)->outputs().begin(), (*it)->outputs().end(), unused))
+      graph.erase(**it);
   }
 }
 

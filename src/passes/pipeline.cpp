@@ -61,7 +61,8 @@ void run_pass(const Pass& pass, ir::Graph& graph) {
   const auto before = logging ? ir::to_string(graph) : std::string();
   const auto start = std::chrono::steady_clock::now();
   pass.run(graph);
-  const auto took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const auto took =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   ir::verify(graph);
   if (!logging) return;
   const auto after = ir::to_string(graph);

@@ -1,5 +1,5 @@
-// All passes over graphs, in order. Each can be left out by name (GRAFT_PASSES_OFF), is timed, and is followed by the
-// verifier.
+// All passes over graphs, in order. Each can be left out by name (GRAFT_PASSES_OFF), is timed, and is
+// followed by the verifier.
 #pragma once
 #include <functional>
 #include <string>

@@ -26,7 +26,9 @@ void make_creation_plain(ir::Graph& graph) {
     if (!number || !node->output().type().is_contiguous()) continue;
     const auto& type = node->output().type();
     auto& made = graph.add_node("aten::full",
-                                {{"size", ir::Attribute(type.sizes)}, {"fill_value", *number}, {"dtype", ir::Attribute(type.dtype)},
+                                {{"size", ir::Attribute(type.sizes)},
+                                 {"fill_value", *number},
+                                 {"dtype", ir::Attribute(type.dtype)},
                                  {"device", ir::Attribute(type.device)}},
                                 {type}, node);
     made.set_scope(node->scope());

@@ -11,9 +11,12 @@ namespace {
 at::Tensor number_tensor(const ir::Node& node) {
   const auto& value = std::get<ir::Attribute>(*node.argument("value"));
   at::Scalar scalar;
-  if (const auto* i = std::get_if<int64_t>(&value)) scalar = *i;
-  else if (const auto* b = std::get_if<bool>(&value)) scalar = *b;
-  else scalar = std::get<double>(value);
+  if (const auto* i = std::get_if<int64_t>(&value))
+    scalar = *i;
+  else if (const auto* b = std::get_if<bool>(&value))
+    scalar = *b;
+  else
+    scalar = std::get<double>(value);
   auto tensor = at::scalar_tensor(scalar, at::dtype(to_torch(node.output().type().dtype)));
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);  // so that it does not promote what it meets
   return tensor;
@@ -21,7 +24,8 @@ at::Tensor number_tensor(const ir::Node& node) {
 
 }  // namespace
 
-AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators) {
+AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of,
+                   const std::vector<at::Generator>& generators) {
   for (const auto& output : node.outputs()) results_.push_back(number_of(*output));
   if (node.op() == "graft::number") {
     arguments_.push_back({Argument::Kind::fixed, number_tensor(node), {}});
@@ -42,8 +46,9 @@ AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of, const std::v
       const auto type = declared.type()->kind() == c10::TypeKind::OptionalType
                             ? declared.type()->castRaw<c10::OptionalType>()->getElementType()
                             : declared.type();
-      const bool optional = type->castRaw<c10::ListType>() &&
-                            type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
+      const bool optional =
+          type->castRaw<c10::ListType>() &&
+          type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
       Argument argument{optional ? Argument::Kind::optional_list : Argument::Kind::list, {}, {}};
       for (const auto* item : *list) argument.places.push_back(item ? number_of(*item) : Argument::none);
       arguments_.push_back(std::move(argument));
@@ -69,8 +74,12 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   stack.reserve(arguments_.size());
   for (const auto& argument : arguments_) {
     switch (argument.kind) {
-      case Argument::Kind::fixed: stack.push_back(argument.fixed); break;
-      case Argument::Kind::tensor: stack.emplace_back(table[argument.places[0]]); break;
+      case Argument::Kind::fixed:
+        stack.push_back(argument.fixed);
+        break;
+      case Argument::Kind::tensor:
+        stack.emplace_back(table[argument.places[0]]);
+        break;
       case Argument::Kind::list: {
         std::vector<at::Tensor> list;
         list.reserve(argument.places.size());

@@ -4,8 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <span>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "ir/graph.h"

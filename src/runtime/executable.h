@@ -21,8 +21,8 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   /// Takes the graph's inputs in its order, with the types the graph gives them; gives its results, undefined
-  /// where the graph has none. Inputs are not changed, except with `in_place`: then a result that is the new value
-  /// of an input (see InPlace) may be written into it, and is that very tensor.
+  /// where the graph has none. Inputs are not changed, except with `in_place`: then a result that is the new
+  /// value of an input (see InPlace) may be written into it, and is that very tensor.
   virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool in_place) = 0;
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) { return run(inputs, false); }
 

@@ -28,7 +28,9 @@ class Operator {
   std::optional<c10::OperatorHandle> handle_;
 };
 
-c10::IValue optional_tensor(const at::Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); }
+c10::IValue optional_tensor(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
+}
 
 class OneDnn : public PackedProduct {
  public:
@@ -37,7 +39,8 @@ class OneDnn : public PackedProduct {
 
  protected:
   at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
-  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor&, const at::Tensor& bias) const override {
+  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor&,
+                      const at::Tensor& bias) const override {
     return linear()({x, packed, optional_tensor(bias), "none", c10::List<std::optional<at::Scalar>>(), ""});
   }
 
@@ -59,7 +62,8 @@ class Mkl : public PackedProduct {
 
  protected:
   at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
-  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight, const at::Tensor& bias) const override {
+  at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight,
+                      const at::Tensor& bias) const override {
     return linear()({x, packed, weight, optional_tensor(bias), rows()});
   }
 

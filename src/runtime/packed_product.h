@@ -1,5 +1,5 @@
-// A product with a weight that stays the same from call to call: the weight is laid out once as oneDNN or MKL like it
-// best, and again when it changes.
+// A product with a weight that stays the same from call to call: the weight is laid out once as oneDNN or MKL
+// like it best, and again when it changes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,16 +10,16 @@ namespace graft {
 
 class PackedProduct {
  public:
-  /// For x [rows, in] times the transpose of a float weight [out, in]; null where no packed form is there or none is
-  /// faster than a plain product, which is measured once per shape and process.
+  /// For x [rows, in] times the transpose of a float weight [out, in]; null where no packed form is there or
+  /// none is faster than a plain product, which is measured once per shape and process.
   static std::unique_ptr<PackedProduct> make(int64_t rows, int64_t in, int64_t out);
 
   virtual ~PackedProduct() = default;
   PackedProduct(const PackedProduct&) = delete;
   PackedProduct& operator=(const PackedProduct&) = delete;
 
-  /// The bias may be undefined. The weight is known by its memory and its version: who writes through a raw pointer
-  /// must not expect to be noticed. Threads may call at once.
+  /// The bias may be undefined. The weight is known by its memory and its version: who writes through a raw
+  /// pointer must not expect to be noticed. Threads may call at once.
   at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
  protected:

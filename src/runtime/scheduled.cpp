@@ -49,9 +49,9 @@ int64_t bytes_of(const ir::TensorType& type) {
 struct Slot {
   enum class Kind : uint8_t { input, arena, own, made, view } kind;
   ir::TensorType type;
-  int64_t place = 0;    // arena: bytes; view: elements into the root
-  size_t root = none;   // view: slot of the root
-  size_t into = none;   // own: the input that a run in place writes instead
+  int64_t place = 0;   // arena: bytes; view: elements into the root
+  size_t root = none;  // view: slot of the root
+  size_t into = none;  // own: the input that a run in place writes instead
 };
 
 struct Pointer {
@@ -107,15 +107,18 @@ class Scheduled : public Executable {
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
       auto& action = actions_.emplace_back();
-      if (step.external) call_of(action, *step.external, generators);
-      else kernel_of(action, step, kernels_.launchers[kernel++]);
+      if (step.external)
+        call_of(action, *step.external, generators);
+      else
+        kernel_of(action, step, kernels_.launchers[kernel++]);
       extern_calls_ += step.external != nullptr;
     }
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
     for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
     plan(schedule);
-    text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) + " different), " +
-            std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) + " bytes of temporaries";
+    text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) +
+            " different), " + std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) +
+            " bytes of temporaries";
   }
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool in_place) override {
@@ -164,7 +167,8 @@ class Scheduled : public Executable {
   size_t slot_of(const Value& value) {
     if (const auto found = numbers_.find(&value); found != numbers_.end()) return found->second;
     const auto& root = root_of(value);
-    if (&root == &value) throw std::logic_error("value %" + std::to_string(value.id()) + " is used and never made");
+    if (&root == &value)
+      throw std::logic_error("value %" + std::to_string(value.id()) + " is used and never made");
     const size_t base = slot_of(root);
     const size_t slot = add_slot(value, Slot::Kind::view);
     slots_[slot].root = base;
@@ -173,10 +177,14 @@ class Scheduled : public Executable {
   }
 
   static bool is_product(const ir::Node& node, Product& which) {
-    if (node.op() == "aten::mm") which = Product::mm;
-    else if (node.op() == "aten::bmm") which = Product::bmm;
-    else if (node.op() == "aten::addmm") which = Product::addmm;
-    else return false;
+    if (node.op() == "aten::mm")
+      which = Product::mm;
+    else if (node.op() == "aten::bmm")
+      which = Product::bmm;
+    else if (node.op() == "aten::addmm")
+      which = Product::addmm;
+    else
+      return false;
     return node.output().type().is_contiguous();
   }
 
@@ -184,11 +192,15 @@ class Scheduled : public Executable {
   const Value* frozen_weight(const ir::Node& node) const {
     const auto* b = ir::value_of(node, "mat2");
     const auto* view = b ? b->producer() : nullptr;
-    if (!view || (view->op() != "aten::t" && view->op() != "aten::transpose.int" && view->op() != "aten::permute")) return nullptr;
+    if (!view ||
+        (view->op() != "aten::t" && view->op() != "aten::transpose.int" && view->op() != "aten::permute"))
+      return nullptr;
     const auto* weight = codegen::view_source(*view);
     const auto& type = weight->type();
     const bool transposed = b->type().sizes[0] == type.sizes[1] && b->type().strides[0] == type.strides[1];
-    return frozen_.contains(weight) && transposed && type.dtype == ir::DType::f32 && type.is_contiguous() ? weight : nullptr;
+    return frozen_.contains(weight) && transposed && type.dtype == ir::DType::f32 && type.is_contiguous()
+               ? weight
+               : nullptr;
   }
 
   void pack(const ir::Node& node) {
@@ -198,15 +210,16 @@ class Scheduled : public Executable {
     if (!weight || node.output().type().numel() == 0 || weight->type().numel() == 0) return;
     const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
     if (!x.is_contiguous() || !node.output().type().is_contiguous()) return;
-    if (add && (ir::value_of(node, "self")->type().sizes.size() != 1 || ir::number_of(node, "alpha").value_or(1) != 1 ||
-                ir::number_of(node, "beta").value_or(1) != 1))
+    if (add &&
+        (ir::value_of(node, "self")->type().sizes.size() != 1 ||
+         ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
       return;
     auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0]);
     if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
   }
 
-  /// A view that is a call (as_strided, a view with another dtype) gives a tensor over the memory of its argument, for as
-  /// long as somebody has it: that memory cannot be part of the arena, nor be written into.
+  /// A view that is a call (as_strided, a view with another dtype) gives a tensor over the memory of its
+  /// argument, for as long as somebody has it: that memory cannot be part of the arena, nor be written into.
   void find_aliased(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps)
       if (step.external && ir::kind_of(step.external->op()) == ir::OpKind::view)
@@ -222,7 +235,9 @@ class Scheduled : public Executable {
         Product which{};
         const bool planned = is_product(*step.external, which) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs())
-          add_slot(*output, !planned ? Slot::Kind::made : leaves_.contains(output.get()) ? Slot::Kind::own : Slot::Kind::arena);
+          add_slot(*output, !planned                         ? Slot::Kind::made
+                            : leaves_.contains(output.get()) ? Slot::Kind::own
+                                                             : Slot::Kind::arena);
         continue;
       }
       for (size_t i = 0; i < step.buffers.size(); ++i)
@@ -236,7 +251,8 @@ class Scheduled : public Executable {
     for (const auto* value : step.buffers) {
       const auto& root = root_of(*value);
       const bool written = step.kernel.buffers[action.buffers.size()].written;
-      action.buffers.push_back({slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype), written});
+      action.buffers.push_back(
+          {slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype), written});
     }
     for (const auto* node : step.nodes) {
       action.what = ir::to_string(*node);
@@ -251,7 +267,7 @@ class Scheduled : public Executable {
       action.product = true;
       const bool add = action.which == Product::addmm;
       action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
-      action.b = slot_of(*ir::value_of(node, add ? "mat2" : "mat2"));
+      action.b = slot_of(*ir::value_of(node, "mat2"));
       if (add) action.bias = slot_of(*ir::value_of(node, "self"));
       action.alpha = ir::number_of(node, "alpha").value_or(1);
       action.beta = ir::number_of(node, "beta").value_or(1);
@@ -262,11 +278,12 @@ class Scheduled : public Executable {
       }
       return;
     }
-    action.call = std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
+    action.call =
+        std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
   }
 
-  /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel itself
-  /// reads it only at the very place it writes.
+  /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel
+  /// itself reads it only at the very place it writes.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
@@ -287,7 +304,8 @@ class Scheduled : public Executable {
           if (&root_of(*value) == input) return;
         continue;
       }
-      written = std::any_of(step.buffers.begin(), step.buffers.end(), [&](const Value* v) { return v == result; });
+      written =
+          std::any_of(step.buffers.begin(), step.buffers.end(), [&](const Value* v) { return v == result; });
       if (written && !reads_where_it_writes(step, *result, *input)) return;
     }
     if (written) slot.into = pair.input;
@@ -296,9 +314,11 @@ class Scheduled : public Executable {
   static bool reads_where_it_writes(const codegen::Step& step, const Value& result, const Value& input) {
     const codegen::Index* place = nullptr;
     for (const auto& i : step.kernel.code)
-      if (i.op == codegen::Op::store && step.buffers[static_cast<size_t>(i.buffer)] == &result) place = &i.index;
+      if (i.op == codegen::Op::store && step.buffers[static_cast<size_t>(i.buffer)] == &result)
+        place = &i.index;
     return std::all_of(step.kernel.code.begin(), step.kernel.code.end(), [&](const codegen::Instruction& i) {
-      if (i.op != codegen::Op::load || &root_of(*step.buffers[static_cast<size_t>(i.buffer)]) != &input) return true;
+      if (i.op != codegen::Op::load || &root_of(*step.buffers[static_cast<size_t>(i.buffer)]) != &input)
+        return true;
       // In a kernel of several phases an earlier store would be read by a later one.
       return step.kernel.phases <= 1 && i.indirect.empty() && i.index == *place &&
              offset_in_root(*step.buffers[static_cast<size_t>(i.buffer)]) == 0;
@@ -328,7 +348,8 @@ class Scheduled : public Executable {
       } else {
         for (size_t i = 0; i < action.buffers.size(); ++i) {
           const size_t slot = action.buffers[i].slot;
-          if (step.kernel.buffers[i].written && slots_[slot].kind == Slot::Kind::own) action.make.push_back(slot);
+          if (step.kernel.buffers[i].written && slots_[slot].kind == Slot::Kind::own)
+            action.make.push_back(slot);
           use(slot, number);
         }
       }
@@ -347,8 +368,9 @@ class Scheduled : public Executable {
         lives.push_back({bytes_of(slots_[s].type), first[s], last[s]});
       }
       // Arena tensors and views of them are made once per frame; the rest goes when nobody needs it.
-      const bool stays = slots_[s].kind == Slot::Kind::arena ||
-                         (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena);
+      const bool stays =
+          slots_[s].kind == Slot::Kind::arena ||
+          (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena);
       if (!stays && first[s] != none && last[s] < actions_.size()) actions_[last[s]].dead.push_back(s);
     }
     const auto placed = runtime::plan_memory(lives);
@@ -368,7 +390,8 @@ class Scheduled : public Executable {
   }
 
   static at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) {
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
+                                                           c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                            at::scalarTypeToTypeMeta(to_torch(type.dtype)));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, offset);
     return tensor;
@@ -446,14 +469,18 @@ class Scheduled : public Executable {
     std::map<std::string, std::pair<int64_t, int64_t>> kinds;
     for (const auto& action : actions_) {
       auto name = action.launcher ? "kernel ending in " + action.what : action.what;
-      if (const auto start = name.find(" = "); start != std::string::npos && !action.launcher) name = name.substr(start + 3);
-      if (const auto paren = name.find('('); paren != std::string::npos && !action.launcher) name.resize(paren);
+      if (const auto start = name.find(" = "); start != std::string::npos && !action.launcher)
+        name = name.substr(start + 3);
+      if (const auto paren = name.find('('); paren != std::string::npos && !action.launcher)
+        name.resize(paren);
       auto& [spent, count] = kinds[name];
       spent += action.nanoseconds, ++count;
     }
     std::vector<std::pair<int64_t, std::string>> lines;
+    lines.reserve(kinds.size());
     for (const auto& [name, kind] : kinds)
-      lines.emplace_back(kind.first, std::to_string(kind.first / runs / 1000) + " us  " + std::to_string(kind.second) + " x " + name);
+      lines.emplace_back(kind.first, std::to_string(kind.first / runs / 1000) + " us  " +
+                                         std::to_string(kind.second) + " x " + name);
     std::sort(lines.rbegin(), lines.rend());
     std::string text = "one run of " + text_ + ":";
     for (const auto& [spent, line] : lines) text += "\n  " + line;
@@ -493,17 +520,23 @@ class Scheduled : public Executable {
       return;
     }
     switch (action.which) {
-      case Product::mm: at::mm_out(out, a, b); break;
-      case Product::bmm: at::bmm_out(out, a, b); break;
-      case Product::addmm: at::addmm_out(out, frame.table[action.bias], a, b, action.beta, action.alpha); break;
+      case Product::mm:
+        at::mm_out(out, a, b);
+        break;
+      case Product::bmm:
+        at::bmm_out(out, a, b);
+        break;
+      case Product::addmm:
+        at::addmm_out(out, frame.table[action.bias], a, b, action.beta, action.alpha);
+        break;
     }
   }
 
   CompiledKernels kernels_;
   std::vector<Slot> slots_;
   std::unordered_map<const Value*, size_t> numbers_;  // while building
-  std::unordered_map<const Value*, bool> leaves_;     // roots of results, and of what views that are calls see
-  std::unordered_set<const Value*> aliased_;          // the latter
+  std::unordered_map<const Value*, bool> leaves_;  // roots of results, and of what views that are calls see
+  std::unordered_set<const Value*> aliased_;       // the latter
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;
@@ -519,7 +552,8 @@ class Scheduled : public Executable {
 }  // namespace
 
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
-                                           CompiledKernels kernels, const std::vector<at::Generator>& generators,
+                                           CompiledKernels kernels,
+                                           const std::vector<at::Generator>& generators,
                                            const Bindings& bindings) {
   return std::make_unique<Scheduled>(graph, schedule, std::move(kernels), generators, bindings);
 }

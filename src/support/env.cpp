@@ -14,7 +14,8 @@ const std::vector<EnvVariable>& env_variables() {
       {"GRAFT_LOGS", "graph,kernels,recompiles,guards,breaks,passes,cache,times",
        "What the compiler reports on standard error, any of these separated by commas."},
       {"GRAFT_DISABLE", "0, 1", "1: compiled functions run eagerly."},
-      {"GRAFT_CACHE_DIR", "folder", "Where compiled kernels are kept; default: graft in the user's cache folder."},
+      {"GRAFT_CACHE_DIR", "folder",
+       "Where compiled kernels are kept; default: graft in the user's cache folder."},
       {"GRAFT_CACHE_SIZE", "bytes", "The most that the kernel cache may hold; default 1 GiB."},
       {"GRAFT_PASSES_OFF", "names of passes", "Passes that are left out, separated by commas."},
       {"GRAFT_COMPILE_THREADS", "number", "Threads that generate code; default: one per core."},
@@ -52,7 +53,8 @@ std::vector<std::string> env_words(std::string_view name, const std::vector<std:
     if (std::find(known.begin(), known.end(), word) == known.end()) {
       std::string list;
       for (const auto k : known) list += (list.empty() ? "" : ", ") + std::string(k);
-      throw UsageError("[environment] " + std::string(name) + ": \"" + word + "\" is unknown; known: " + list);
+      throw UsageError("[environment] " + std::string(name) + ": \"" + word +
+                       "\" is unknown; known: " + list);
     }
     words.push_back(word);
   }

@@ -14,7 +14,8 @@ class Stopwatch {
   ~Stopwatch() {
     if (!logs(LogTopic::times)) return;
     const auto took = std::chrono::steady_clock::now() - start_;
-    log(LogTopic::times, std::string(what_) + ": " + std::to_string(std::chrono::duration<double, std::milli>(took).count()) + " ms");
+    log(LogTopic::times, std::string(what_) + ": " +
+                             std::to_string(std::chrono::duration<double, std::milli>(took).count()) + " ms");
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;

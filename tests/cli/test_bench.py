@@ -104,6 +104,7 @@ def test_help_and_rows():
     "arguments, words",
     [
         (["--against", "python", "--python", "no-such-python"], ["no-such-python"]),
+        (["--against", "python", "--python", "false"], ["ended too soon"]),  # once waited for ever for a child that was gone
         (["--html", "no/such/folder/r.html"], ["no/such/folder"]),
     ],
 )

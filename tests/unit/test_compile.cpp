@@ -1,4 +1,5 @@
-// compile(): the same results as the function itself, whatever it does with its tensors; run over every backend.
+// compile(): the same results as the function itself, whatever it does with its tensors; run over every
+// backend.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -20,7 +21,9 @@ void expect_close(const Tensor& got, const Tensor& want, double tolerance = 1e-5
   ASSERT_EQ(got.sizes(), want.sizes());
   ASSERT_EQ(got.scalar_type(), want.scalar_type());
   EXPECT_TRUE(at::allclose(got.detach(), want.detach(), tolerance, tolerance, /*equal_nan=*/true))
-      << "got\n" << got << "\nwant\n" << want;
+      << "got\n"
+      << got << "\nwant\n"
+      << want;
 }
 
 class Compile : public testing::TestWithParam<Backend> {
@@ -45,7 +48,8 @@ TEST_P(Compile, FunctionOfTensors) {
 
 TEST_P(Compile, NewShapeIsANewProgram) {
   const auto fast = compile([](Tensor x) { return x.softmax(-1); }, options());
-  for (const int64_t n : {4, 5, 4, 5, 1, 0}) expect_close(fast(at::ones({2, n})), at::ones({2, n}).softmax(-1));
+  for (const int64_t n : {4, 5, 4, 5, 1, 0})
+    expect_close(fast(at::ones({2, n})), at::ones({2, n}).softmax(-1));
   EXPECT_EQ(counters().graphs, 4);
   EXPECT_EQ(counters().recompiles, 3);
 }
@@ -94,7 +98,8 @@ TEST_P(Compile, FunctionWithNoResult) {
 }
 
 TEST_P(Compile, OutputsThatAreViewsOfInputsShareMemory) {
-  const auto fast = compile([](Tensor x) { return std::make_tuple(x.view({2, 3}).t(), x, x.slice(0, 2, 4)); }, options());
+  const auto fast =
+      compile([](Tensor x) { return std::make_tuple(x.view({2, 3}).t(), x, x.slice(0, 2, 4)); }, options());
   for (int i = 0; i < 3; ++i) {
     const auto x = at::randn({6});
     const auto [view, same, part] = fast(x);
@@ -139,7 +144,8 @@ TEST_P(Compile, OddShapesAndDtypes) {
     o.recompile_limit = 100;
     return o;
   }());
-  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte, at::kBool})
+  for (const auto dtype :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte, at::kBool})
     for (int i = 0; i < 2; ++i) {
       const auto x = at::arange(6).reshape({2, 3}).to(dtype), y = at::ones({}, at::kLong);
       expect_close(fast(x, y), f(x, y), 1e-2);
@@ -183,7 +189,8 @@ TEST_P(Compile, GradientsOfArgumentsAndOutsideTensors) {
 
 TEST_P(Compile, ModuleTrainingMatchesEager) {
   struct Net : torch::nn::Module {
-    torch::nn::Linear a{register_module("a", torch::nn::Linear(6, 8))}, b{register_module("b", torch::nn::Linear(8, 2))};
+    torch::nn::Linear a{register_module("a", torch::nn::Linear(6, 8))},
+        b{register_module("b", torch::nn::Linear(8, 2))};
     torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(8))};
     torch::nn::Dropout drop{register_module("drop", torch::nn::Dropout(0.1))};
     Tensor forward(const Tensor& x) { return b(drop(norm(a(x).relu()))); }
@@ -255,7 +262,9 @@ TEST_P(Compile, SeveralThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Compile, testing::Values(Backend::aot_eager, Backend::graft),
-                         [](const auto& info) { return info.param == Backend::graft ? "graft" : "aot_eager"; });
+                         [](const auto& info) {
+                           return info.param == Backend::graft ? "graft" : "aot_eager";
+                         });
 
 TEST(CompileBreaks, ValueReadOnTheHost) {
   reset();
@@ -349,8 +358,8 @@ TEST(CompileErrors, RecompileLimit) {
 }
 
 TEST(CompileErrors, UnknownNamesListTheKnown) {
-  for (const auto& call : std::vector<std::function<void()>>{[] { mode_named("fast"); }, [] { backend_named("tvm"); },
-                                                             [] { dynamic_named("maybe"); }})
+  for (const auto& call : std::vector<std::function<void()>>{
+           [] { mode_named("fast"); }, [] { backend_named("tvm"); }, [] { dynamic_named("maybe"); }})
     try {
       call();
       FAIL();

@@ -1,9 +1,9 @@
 // compile_step(): the same training as torch's own optimizers, over every backend.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
-#include <torch/nn/utils/clip_grad.h>
 
 #include "graft/compile_step.h"
 
@@ -13,7 +13,8 @@ namespace {
 using at::Tensor;
 
 struct Net : torch::nn::Module {
-  torch::nn::Linear a{register_module("a", torch::nn::Linear(6, 17))}, b{register_module("b", torch::nn::Linear(17, 3))};
+  torch::nn::Linear a{register_module("a", torch::nn::Linear(6, 17))},
+      b{register_module("b", torch::nn::Linear(17, 3))};
   Tensor loss(const Tensor& x, const Tensor& y) { return (b(at::gelu(a(x))) - y).square().mean(); }
   Tensor forward(const Tensor& x) { return b(at::gelu(a(x))); }
 };
@@ -28,15 +29,23 @@ struct Case {
 std::vector<Case> cases() {
   using namespace torch::optim;
   return {
-      {"sgd", SGD{.lr = 0.1}, 0, [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1)); }},
+      {"sgd", SGD{.lr = 0.1}, 0,
+       [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1)); }},
       {"momentum", SGD{.lr = 0.05, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.01}, 0,
-       [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.05).momentum(0.9).dampening(0.1).weight_decay(0.01)); }},
+       [](auto p) {
+         return std::make_unique<torch::optim::SGD>(
+             p, SGDOptions(0.05).momentum(0.9).dampening(0.1).weight_decay(0.01));
+       }},
       {"nesterov", SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true}, 0.5,
-       [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.05).momentum(0.9).nesterov(true)); }},
-      {"adamw", AdamW{.lr = 0.01}, 0, [](auto p) { return std::make_unique<torch::optim::AdamW>(p, AdamWOptions(0.01)); }},
+       [](auto p) {
+         return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.05).momentum(0.9).nesterov(true));
+       }},
+      {"adamw", AdamW{.lr = 0.01}, 0,
+       [](auto p) { return std::make_unique<torch::optim::AdamW>(p, AdamWOptions(0.01)); }},
       {"adamw_clipped", AdamW{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1}, 0.1,
        [](auto p) {
-         return std::make_unique<torch::optim::AdamW>(p, AdamWOptions(0.02).betas(std::make_tuple(0.8, 0.95)).eps(1e-6).weight_decay(0.1));
+         return std::make_unique<torch::optim::AdamW>(
+             p, AdamWOptions(0.02).betas(std::make_tuple(0.8, 0.95)).eps(1e-6).weight_decay(0.1));
        }},
   };
 }
@@ -52,10 +61,12 @@ TEST_P(CompileStep, TrainsAsTorchDoes) {
     const auto theirs = std::dynamic_pointer_cast<Net>(std::make_shared<Net>());
     {
       const at::NoGradGuard no_grad;
-      for (size_t i = 0; i < mine->parameters().size(); ++i) theirs->parameters()[i].copy_(mine->parameters()[i]);
+      for (size_t i = 0; i < mine->parameters().size(); ++i)
+        theirs->parameters()[i].copy_(mine->parameters()[i]);
     }
-    auto step = compile_step(mine, [mine](const Tensor& x, const Tensor& y) { return mine->loss(x, y); }, c.config,
-                             {.max_grad_norm = c.max_norm, .compile = {.backend = GetParam(), .fullgraph = true, .cache = false}});
+    auto step = compile_step(
+        mine, [mine](const Tensor& x, const Tensor& y) { return mine->loss(x, y); }, c.config,
+        {.max_grad_norm = c.max_norm, .compile = {.backend = GetParam(), .fullgraph = true, .cache = false}});
     auto optimizer = c.theirs(theirs->parameters());
     for (int i = 0; i < 8; ++i) {
       const auto x = at::randn({5, 6}), y = at::randn({5, 3});
@@ -82,9 +93,12 @@ TEST_P(CompileStep, TrainsAsTorchDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CompileStep, testing::Values(Backend::eager, Backend::aot_eager, Backend::graft),
+INSTANTIATE_TEST_SUITE_P(Backends, CompileStep,
+                         testing::Values(Backend::eager, Backend::aot_eager, Backend::graft),
                          [](const auto& info) {
-                           return info.param == Backend::graft ? "graft" : info.param == Backend::eager ? "eager" : "aot_eager";
+                           return info.param == Backend::graft   ? "graft"
+                                  : info.param == Backend::eager ? "eager"
+                                                                 : "aot_eager";
                          });
 
 TEST(CompileStepErrors, NothingToTrainAndNoScalar) {

@@ -117,6 +117,9 @@ Child::Child(std::string name, const std::vector<std::string>& command,
   }
   to_ = std::move(our_out);
   from_ = std::move(our_in);
+  // Held only by the child from now on, so that its end is the pipe's end.
+  their_in = FileDescriptor();
+  their_out = FileDescriptor();
   // From here on the destructor does not run if this throws.
   try {
     versions_ = read_reply().at("versions");

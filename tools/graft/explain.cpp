@@ -33,10 +33,13 @@ void run(const ExplainFlags& flags) {
 }  // namespace
 
 void add_explain(CLI::App& app) {
-  auto* command = app.add_subcommand("explain", "Show what compilation makes of a model: graphs, guards, kernels, calls");
+  auto* command =
+      app.add_subcommand("explain", "Show what compilation makes of a model: graphs, guards, kernels, calls");
   auto flags = std::make_shared<ExplainFlags>();
   flags->model.add_to(*command);
-  command->add_option("--input", flags->input, "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")
+  command
+      ->add_option("--input", flags->input,
+                   "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")
       ->required();
   command->add_option("--emit", flags->emit, "Also print the program at this level")
       ->check(CLI::IsMember({"aten", "core", "fused", "loops", "llvm", "cuda"}));

@@ -52,22 +52,34 @@ Value* compare(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
   using Predicate = llvm::CmpInst::Predicate;
   if (ir::is_floating(dtype)) {
     switch (op) {
-      case Op::eq: return b.CreateFCmp(Predicate::FCMP_OEQ, x, y);
-      case Op::ne: return b.CreateFCmp(Predicate::FCMP_UNE, x, y);
-      case Op::lt: return b.CreateFCmp(Predicate::FCMP_OLT, x, y);
-      case Op::le: return b.CreateFCmp(Predicate::FCMP_OLE, x, y);
-      case Op::gt: return b.CreateFCmp(Predicate::FCMP_OGT, x, y);
-      default: return b.CreateFCmp(Predicate::FCMP_OGE, x, y);
+      case Op::eq:
+        return b.CreateFCmp(Predicate::FCMP_OEQ, x, y);
+      case Op::ne:
+        return b.CreateFCmp(Predicate::FCMP_UNE, x, y);
+      case Op::lt:
+        return b.CreateFCmp(Predicate::FCMP_OLT, x, y);
+      case Op::le:
+        return b.CreateFCmp(Predicate::FCMP_OLE, x, y);
+      case Op::gt:
+        return b.CreateFCmp(Predicate::FCMP_OGT, x, y);
+      default:
+        return b.CreateFCmp(Predicate::FCMP_OGE, x, y);
     }
   }
   const bool s = is_signed(dtype);
   switch (op) {
-    case Op::eq: return b.CreateICmpEQ(x, y);
-    case Op::ne: return b.CreateICmpNE(x, y);
-    case Op::lt: return s ? b.CreateICmpSLT(x, y) : b.CreateICmpULT(x, y);
-    case Op::le: return s ? b.CreateICmpSLE(x, y) : b.CreateICmpULE(x, y);
-    case Op::gt: return s ? b.CreateICmpSGT(x, y) : b.CreateICmpUGT(x, y);
-    default: return s ? b.CreateICmpSGE(x, y) : b.CreateICmpUGE(x, y);
+    case Op::eq:
+      return b.CreateICmpEQ(x, y);
+    case Op::ne:
+      return b.CreateICmpNE(x, y);
+    case Op::lt:
+      return s ? b.CreateICmpSLT(x, y) : b.CreateICmpULT(x, y);
+    case Op::le:
+      return s ? b.CreateICmpSLE(x, y) : b.CreateICmpULE(x, y);
+    case Op::gt:
+      return s ? b.CreateICmpSGT(x, y) : b.CreateICmpUGT(x, y);
+    default:
+      return s ? b.CreateICmpSGE(x, y) : b.CreateICmpUGE(x, y);
   }
 }
 
@@ -88,18 +100,27 @@ Value* constant_like(Value* x, double number) { return llvm::ConstantFP::get(x->
 
 Value* float_unary(IRBuilderBase& b, Op op, Value* x) {
   switch (op) {
-    case Op::neg: return b.CreateFNeg(x);
-    case Op::abs: return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
-    case Op::floor: return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
-    case Op::ceil: return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
-    case Op::trunc: return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
-    case Op::round: return b.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x);
-    case Op::reciprocal: return b.CreateFDiv(constant_like(x, 1), x);
-    case Op::is_nan: return b.CreateFCmpUNO(x, x);
+    case Op::neg:
+      return b.CreateFNeg(x);
+    case Op::abs:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+    case Op::floor:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+    case Op::ceil:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
+    case Op::trunc:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
+    case Op::round:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x);
+    case Op::reciprocal:
+      return b.CreateFDiv(constant_like(x, 1), x);
+    case Op::is_nan:
+      return b.CreateFCmpUNO(x, x);
     case Op::is_inf:
       return b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x),
                              constant_like(x, std::numeric_limits<double>::infinity()));
-    default: break;
+    default:
+      break;
   }
   if (const auto emitter = find_unary(codegen::name_of(op))) return emitter(b, x);
   throw std::logic_error("no code for " + std::string(codegen::name_of(op)));
@@ -110,20 +131,28 @@ Value* unary(IRBuilderBase& b, Op op, DType dtype, Value* x) {
   if (op == Op::logical_not || op == Op::bitwise_not) return b.CreateNot(x);
   if (ir::is_floating(dtype)) return float_unary(b, op, x);
   if (op == Op::neg) return b.CreateNeg(x);
-  if (op == Op::abs) return is_signed(dtype) ? b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse()) : x;
+  if (op == Op::abs)
+    return is_signed(dtype) ? b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse()) : x;
   throw std::logic_error("no code for " + std::string(codegen::name_of(op)) + " of whole numbers");
 }
 
 Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
   const bool real = ir::is_floating(dtype);
   switch (op) {
-    case Op::add: return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
-    case Op::sub: return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
-    case Op::mul: return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
-    case Op::div: return b.CreateFDiv(x, y);
-    case Op::maximum: return extreme(b, true, dtype, x, y);
-    case Op::minimum: return extreme(b, false, dtype, x, y);
-    case Op::fmod: return find_binary("fmod")(b, x, y);
+    case Op::add:
+      return real ? b.CreateFAdd(x, y) : b.CreateAdd(x, y);
+    case Op::sub:
+      return real ? b.CreateFSub(x, y) : b.CreateSub(x, y);
+    case Op::mul:
+      return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
+    case Op::div:
+      return b.CreateFDiv(x, y);
+    case Op::maximum:
+      return extreme(b, true, dtype, x, y);
+    case Op::minimum:
+      return extreme(b, false, dtype, x, y);
+    case Op::fmod:
+      return find_binary("fmod")(b, x, y);
     case Op::remainder: {
       // The sign of the divisor, as Python has it.
       auto* r = find_binary("fmod")(b, x, y);
@@ -131,14 +160,19 @@ Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
       auto* other_side = b.CreateXor(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
       return b.CreateSelect(b.CreateAnd(b.CreateFCmpUNE(r, zero), other_side), b.CreateFAdd(r, y), r);
     }
-    case Op::pow: return emit_pow(b, x, y);
+    case Op::pow:
+      return emit_pow(b, x, y);
     case Op::logical_and:
-    case Op::bitwise_and: return b.CreateAnd(x, y);
+    case Op::bitwise_and:
+      return b.CreateAnd(x, y);
     case Op::logical_or:
-    case Op::bitwise_or: return b.CreateOr(x, y);
+    case Op::bitwise_or:
+      return b.CreateOr(x, y);
     case Op::logical_xor:
-    case Op::bitwise_xor: return b.CreateXor(x, y);
-    default: return compare(b, op, dtype, x, y);
+    case Op::bitwise_xor:
+      return b.CreateXor(x, y);
+    default:
+      return compare(b, op, dtype, x, y);
   }
 }
 
@@ -146,10 +180,14 @@ Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
 
 llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype) {
   switch (dtype) {
-    case DType::f64: return llvm::Type::getDoubleTy(context);
-    case DType::f32: return llvm::Type::getFloatTy(context);
-    case DType::boolean: return llvm::Type::getInt8Ty(context);
-    default: return llvm::Type::getIntNTy(context, static_cast<unsigned>(8 * ir::size_of(dtype)));
+    case DType::f64:
+      return llvm::Type::getDoubleTy(context);
+    case DType::f32:
+      return llvm::Type::getFloatTy(context);
+    case DType::boolean:
+      return llvm::Type::getInt8Ty(context);
+    default:
+      return llvm::Type::getIntNTy(context, static_cast<unsigned>(8 * ir::size_of(dtype)));
   }
 }
 
@@ -174,14 +212,21 @@ Value* to_memory(IRBuilderBase& b, DType held, DType memory, Value* x) {
   return x;
 }
 
-Value* compute(IRBuilderBase& b, Op op, DType dtype, const std::vector<DType>& from, const std::vector<Value*>& args) {
+Value* compute(IRBuilderBase& b, Op op, DType dtype, const std::vector<DType>& from,
+               const std::vector<Value*>& args) {
   switch (op) {
-    case Op::cast: return cast(b, from[0], dtype, args[0]);
-    case Op::round_half: return f16_to_f32(b, f32_to_f16(b, args[0]));
-    case Op::round_bf16: return bf16_to_f32(b, f32_to_bf16(b, args[0]));
-    case Op::select: return b.CreateSelect(args[0], args[1], args[2]);
-    case Op::fma: return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {args[0]->getType()}, {args[0], args[1], args[2]});
-    default: break;
+    case Op::cast:
+      return cast(b, from[0], dtype, args[0]);
+    case Op::round_half:
+      return f16_to_f32(b, f32_to_f16(b, args[0]));
+    case Op::round_bf16:
+      return bf16_to_f32(b, f32_to_bf16(b, args[0]));
+    case Op::select:
+      return b.CreateSelect(args[0], args[1], args[2]);
+    case Op::fma:
+      return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {args[0]->getType()}, {args[0], args[1], args[2]});
+    default:
+      break;
   }
   return args.size() == 1 ? unary(b, op, from[0], args[0]) : binary(b, op, from[0], args[0], args[1]);
 }
@@ -193,37 +238,52 @@ Value* reduction_identity(IRBuilderBase& b, Op op, DType dtype) {
   const auto lowest = [&](bool low) -> Value* {
     if (real) return llvm::ConstantFP::getInfinity(type, low);
     if (dtype == DType::boolean) return b.getInt1(!low);
-    return llvm::ConstantInt::get(type, is_signed(dtype) ? (low ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getSignedMaxValue(bits))
-                                                         : (low ? llvm::APInt::getMinValue(bits) : llvm::APInt::getMaxValue(bits)));
+    return llvm::ConstantInt::get(
+        type, is_signed(dtype)
+                  ? (low ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getSignedMaxValue(bits))
+                  : (low ? llvm::APInt::getMinValue(bits) : llvm::APInt::getMaxValue(bits)));
   };
   switch (op) {
-    case Op::reduce_prod: return real ? static_cast<Value*>(llvm::ConstantFP::get(type, 1.0)) : llvm::ConstantInt::get(type, 1);
+    case Op::reduce_prod:
+      return real ? static_cast<Value*>(llvm::ConstantFP::get(type, 1.0)) : llvm::ConstantInt::get(type, 1);
     case Op::reduce_max:
-    case Op::reduce_argmax: return lowest(true);
+    case Op::reduce_argmax:
+      return lowest(true);
     case Op::reduce_min:
-    case Op::reduce_argmin: return lowest(false);
-    case Op::reduce_all: return b.getTrue();
-    default: return llvm::Constant::getNullValue(type);
+    case Op::reduce_argmin:
+      return lowest(false);
+    case Op::reduce_all:
+      return b.getTrue();
+    default:
+      return llvm::Constant::getNullValue(type);
   }
 }
 
 Value* combine(IRBuilderBase& b, Op op, DType dtype, Value* a, Value* x) {
   const bool real = ir::is_floating(dtype);
   switch (op) {
-    case Op::reduce_sum: return real ? b.CreateFAdd(a, x) : b.CreateAdd(a, x);
-    case Op::reduce_prod: return real ? b.CreateFMul(a, x) : b.CreateMul(a, x);
-    case Op::reduce_max: return extreme(b, true, dtype, x, a);
-    case Op::reduce_min: return extreme(b, false, dtype, x, a);
-    case Op::reduce_any: return b.CreateOr(a, x);
-    default: return b.CreateAnd(a, x);
+    case Op::reduce_sum:
+      return real ? b.CreateFAdd(a, x) : b.CreateAdd(a, x);
+    case Op::reduce_prod:
+      return real ? b.CreateFMul(a, x) : b.CreateMul(a, x);
+    case Op::reduce_max:
+      return extreme(b, true, dtype, x, a);
+    case Op::reduce_min:
+      return extreme(b, false, dtype, x, a);
+    case Op::reduce_any:
+      return b.CreateOr(a, x);
+    default:
+      return b.CreateAnd(a, x);
   }
 }
 
 Value* reduce_lanes(IRBuilderBase& b, Op op, DType dtype, Value* x) {
   // Halves onto each other: the error of a sum grows with the logarithm of the lanes.
-  for (unsigned lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements(); lanes > 1; lanes /= 2) {
+  for (unsigned lanes = llvm::cast<llvm::FixedVectorType>(x->getType())->getNumElements(); lanes > 1;
+       lanes /= 2) {
     std::vector<int> low, high;
-    for (unsigned i = 0; i < lanes / 2; ++i) low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + lanes / 2));
+    for (unsigned i = 0; i < lanes / 2; ++i)
+      low.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(i + lanes / 2));
     x = combine(b, op, dtype, b.CreateShuffleVector(x, low), b.CreateShuffleVector(x, high));
   }
   return b.CreateExtractElement(x, static_cast<uint64_t>(0));
@@ -251,8 +311,9 @@ Placed best_lane(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* places) 
   Value* best = b.CreateExtractElement(x, static_cast<uint64_t>(0));
   Value* place = b.CreateExtractElement(places, static_cast<uint64_t>(0));
   for (unsigned i = 1; i < lanes; ++i)
-    std::tie(best, place) = better(b, op, dtype, best, place, b.CreateExtractElement(x, static_cast<uint64_t>(i)),
-                                   b.CreateExtractElement(places, static_cast<uint64_t>(i)));
+    std::tie(best, place) =
+        better(b, op, dtype, best, place, b.CreateExtractElement(x, static_cast<uint64_t>(i)),
+               b.CreateExtractElement(places, static_cast<uint64_t>(i)));
   return {best, place};
 }
 

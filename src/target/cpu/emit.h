@@ -7,9 +7,9 @@
 
 namespace graft::cpu {
 
-/// void name(void* const* buffers, int64_t begin, int64_t end, int32_t* error): runs the tasks from begin to end.
-/// Buffers are in the kernel's order and may overlap only if they are the same. `error` is set to 1 where an index
-/// that is data lies outside its table; such elements are read from its start.
+/// void name(void* const* buffers, int64_t begin, int64_t end, int32_t* error): runs the tasks from begin to
+/// end. Buffers are in the kernel's order and may overlap only if they are the same. `error` is set to 1
+/// where an index that is data lies outside its table; such elements are read from its start.
 using KernelFunction = void (*)(void* const*, int64_t, int64_t, int32_t*);
 
 /// Adds the function to the module, whose target has been set.

@@ -94,8 +94,10 @@ MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernel
     const std::lock_guard<std::mutex> lock(loaded().guard);
     for (size_t i = 0; i < different.size(); ++i) {
       const auto found = loaded().kernels.find(keys[i]);
-      if (found != loaded().kernels.end()) functions[i] = found->second;
-      else missing.push_back(i);
+      if (found != loaded().kernels.end())
+        functions[i] = found->second;
+      else
+        missing.push_back(i);
     }
   }
   objects.resize(missing.size());
@@ -123,7 +125,8 @@ MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernel
   if (logs(LogTopic::kernels))
     for (const auto* kernel : different) log(LogTopic::kernels, to_string(*kernel));
   for (size_t i = 0; i < kernels.size(); ++i)
-    made.kernels.push_back({functions[number_of[i]].first, plan(*kernels[i], host()), functions[number_of[i]].second});
+    made.kernels.push_back(
+        {functions[number_of[i]].first, plan(*kernels[i], host()), functions[number_of[i]].second});
   return made;
 }
 

@@ -1,5 +1,5 @@
-// All kernels of a schedule, compiled for this machine: each different one once, on all cores, from the disk cache
-// where it is there.
+// All kernels of a schedule, compiled for this machine: each different one once, on all cores, from the disk
+// cache where it is there.
 #pragma once
 #include <memory>
 #include <string>

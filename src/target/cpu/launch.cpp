@@ -1,4 +1,4 @@
-#include "target/cpu/launch.h"
+#include "target/cpu_target.h"
 
 #include <ATen/Parallel.h>
 
@@ -53,7 +53,8 @@ CompiledKernels compile(const codegen::Schedule& schedule, bool use_cache) {
   CompiledKernels compiled;
   compiled.unique = made.unique;
   compiled.cache_hits = made.cache_hits;
-  for (auto& kernel : made.kernels) compiled.launchers.push_back(std::make_shared<CpuLauncher>(std::move(kernel)));
+  for (auto& kernel : made.kernels)
+    compiled.launchers.push_back(std::make_shared<CpuLauncher>(std::move(kernel)));
   return compiled;
 }
 

@@ -5,20 +5,16 @@
 namespace graft::cpu {
 namespace {
 
-using codegen::Instruction;
 using codegen::Kernel;
 using codegen::Op;
 
-/// Lanes so that the widest type in the kernel fills a few registers: vectors wider than a register are split by
-/// LLVM, which hides latencies as unrolling would.
+/// Lanes so that the widest type in the kernel fills a few registers: vectors wider than a register are split
+/// by LLVM, which hides latencies as unrolling would.
 int width_for(const Kernel& kernel, const Host& host) {
-  int64_t widest = 1, usual = 1;
+  int64_t usual = 1;
   for (const auto& i : kernel.code) {
-    if (i.op == Op::store) continue;
-    widest = std::max(widest, ir::size_of(i.dtype));
     if (i.op == Op::load && i.indirect.empty()) usual = std::max(usual, ir::size_of(i.dtype));
   }
-  (void)widest;
   const int lanes = static_cast<int>(host.vector_bytes / std::max<int64_t>(usual, 1));
   const int registers = host.vector_bytes >= 64 ? 1 : host.vector_bytes >= 32 ? 2 : 4;
   return std::clamp(lanes * registers, 4, 16);
@@ -64,7 +60,8 @@ Plan plan(const Kernel& kernel, const Host& host) {
   int64_t reduced = 1;
   for (const auto& dim : kernel.dims) reduced *= dim.reduced ? dim.extent : 1;
   for (size_t d = 0; d < kernel.dims.size(); ++d)
-    if (!kernel.dims[d].reduced && static_cast<int>(d) != made.vector_dim) made.tasks *= kernel.dims[d].extent;
+    if (!kernel.dims[d].reduced && static_cast<int>(d) != made.vector_dim)
+      made.tasks *= kernel.dims[d].extent;
   const int64_t instructions = static_cast<int64_t>(kernel.code.size());
   if (made.vector_dim < 0) {
     made.work = instructions;

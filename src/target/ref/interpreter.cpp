@@ -88,7 +88,8 @@ std::vector<at::Tensor> interpret(const ir::Graph& graph, const std::vector<at::
     see(*node, made);
   }
   std::vector<at::Tensor> results;
-  for (const auto* result : graph.results()) results.push_back(result ? table[places.at(result)] : at::Tensor());
+  for (const auto* result : graph.results())
+    results.push_back(result ? table[places.at(result)] : at::Tensor());
   return results;
 }
 
