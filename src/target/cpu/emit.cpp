@@ -14,9 +14,7 @@ namespace graft::cpu {
 namespace {
 
 using codegen::Kernel;
-using codegen::Op;
 using ir::DType;
-using llvm::BasicBlock;
 using llvm::Value;
 
 // Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
