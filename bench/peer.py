@@ -36,6 +36,8 @@ class Peer:
         import work  # brings torch
 
         match request["do"]:
+            case "prepare":
+                work.prepare()
             case "make":
                 work.make_files(request)
             case "load":

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/autograd.h>
 
 #include <unordered_map>
@@ -126,6 +127,12 @@ class Session {
       if (storage_of(inputs[i].stand_in) != storage_of(output)) continue;
       if (output.scalar_type() != inputs[i].stand_in.scalar_type())
         throw GraphBreak("[capture] an output is a view of an input with another dtype");
+      // as_strided, which makes the view anew, divides a gradient among places that share memory; select
+      // would not.
+      if (output.requires_grad() && !inputs[i].value.is_non_overlapping_and_dense() &&
+          at::has_internal_overlap(inputs[i].value) != at::MemOverlap::No)
+        throw GraphBreak(
+            "[capture] an output is a view of an input that is expanded and requires a gradient");
       return {.kind = Output::Kind::view,
               .index = i,
               .sizes = output.sizes().vec(),

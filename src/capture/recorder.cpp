@@ -9,6 +9,8 @@
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
+#include "ir/arguments.h"
+#include "ir/op_traits.h"
 
 namespace graft {
 namespace {
@@ -269,23 +271,31 @@ std::vector<ir::NamedArgument> Recorder::arguments_of(const c10::OperatorHandle&
 /// No hook tells which module is running. Where a parameter is used its path says it; elsewhere it is the
 /// smallest module that holds everything the call works on.
 std::string Recorder::scope_of(const std::vector<ir::NamedArgument>& arguments) const {
-  std::optional<std::string> scope;
+  std::optional<std::string> scope, parameter;
   const auto consider = [&](const ir::Value* value) {
     if (!value) return;
-    if (const auto* producer = value->producer()) {
-      if (!producer->scope().empty())
-        scope = scope ? common_scope(*scope, producer->scope()) : producer->scope();
+    // Through views: a weight is mostly seen transposed.
+    const auto* root = value;
+    while (root->producer() && ir::kind_of(root->producer()->op()) == ir::OpKind::view)
+      if (const auto* source = ir::value_of(*root->producer(), "self"))
+        root = source;
+      else
+        break;
+    if (root->producer()) {
+      const auto& theirs = root->producer()->scope();
+      if (!theirs.empty()) scope = scope ? common_scope(*scope, theirs) : theirs;
       return;
     }
-    const auto& path = graph_.input_name(value->index());
-    if (const auto dot = path.rfind('.'); dot != std::string::npos) scope = path.substr(0, dot);
+    const auto& path = graph_.input_name(root->index());
+    if (const auto dot = path.rfind('.'); dot != std::string::npos && !parameter)
+      parameter = path.substr(0, dot);
   };
   for (const auto& argument : arguments) {
     if (const auto* value = std::get_if<ir::Value*>(&argument.value)) consider(*value);
     if (const auto* list = std::get_if<ir::ValueList>(&argument.value))
       for (const auto* value : *list) consider(value);
   }
-  return scope.value_or("");
+  return parameter ? *parameter : scope.value_or("");
 }
 
 void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {

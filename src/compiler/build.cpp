@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codegen/fusion.h"
+#include "compiler/regions.h"
 #include "graft/error.h"
 #include "passes/pipeline.h"
 #include "runtime/scheduled.h"
@@ -38,9 +39,12 @@ std::string emit(ir::Graph graph, const std::string& level) {
     for (const auto& l : emit_levels()) known += (known.empty() ? "" : ", ") + l;
     throw UsageError("[compile] there is no level \"" + level + "\"; known: " + known);
   }
-  if (level == "aten") return ir::to_string(graph);
-  passes::run_passes(passes::compile_passes(), graph);
-  if (level == "core") return ir::to_string(graph);
+  if (level != "aten") passes::run_passes(passes::compile_passes(), graph);
+  return emit_core(graph, level);
+}
+
+std::string emit_core(const ir::Graph& graph, const std::string& level) {
+  if (level == "aten" || level == "core") return ir::to_string(graph);
   const auto schedule = codegen::schedule(graph);
   if (level == "fused") return codegen::to_string(schedule);
   if (level == "llvm") return cpu::llvm_of(schedule);
@@ -50,11 +54,11 @@ std::string emit(ir::Graph graph, const std::string& level) {
   return text;
 }
 
-std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                  const CompileOptions& options, const Bindings& bindings) {
-  if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
+namespace {
+
+std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::Generator>& generators,
+                                        const CompileOptions& options, const Bindings& bindings) {
   if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
-  refuse_other_devices(graph);
   {
     const Stopwatch watch("passes");
     passes::run_passes(passes::compile_passes(), graph);
@@ -72,6 +76,17 @@ std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generat
   }
   const Stopwatch watch("planning");
   return make_scheduled(graph, schedule, std::move(kernels), generators, bindings);
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
+                                  const CompileOptions& options, const Bindings& bindings) {
+  if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
+  if (options.backend == Backend::graft) refuse_other_devices(graph);
+  if (!options.regional) return build_whole(std::move(graph), generators, options, bindings);
+  return build_regions(
+      graph, [&](ir::Graph region) { return build_whole(std::move(region), generators, options, {}); });
 }
 
 }  // namespace graft

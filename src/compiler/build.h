@@ -18,6 +18,8 @@ namespace graft {
 const std::vector<std::string>& emit_levels();
 /// The graph as it is at that level. UsageError for an unknown one.
 std::string emit(ir::Graph graph, const std::string& level);
+/// The same without the compiler's passes: the graph is taken for core as it is.
+std::string emit_core(const ir::Graph& graph, const std::string& level);
 
 std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generator>& generators,
                                   const CompileOptions& options, const Bindings& bindings = {});

@@ -111,9 +111,6 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
   try {
     if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
     captured = capture_call(call, original, *entry->modules, entry->frame);
-    for (const auto& value : captured->input_values) entry->inputs.emplace_back(value);
-    keep_requires_grad(*captured, *entry);
-    entry->program = std::make_shared<Program>(*captured, options);
   } catch (const GraphBreak& found) {
     entry->reason = found.reason();
     if (options.fullgraph && !call.refused) throw;
@@ -133,12 +130,16 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
     add(entry);
     return made;
   }
-  if (!entry->program) {
+  if (!captured) {
     before.restore();
     count([](Counters& c) { ++c.graph_breaks; });
     add(entry);
     return original(call.tensors);
   }
+  // From here on an error is the compiler's own, and the caller's to see.
+  for (const auto& value : captured->input_values) entry->inputs.emplace_back(value);
+  keep_requires_grad(*captured, *entry);
+  entry->program = std::make_shared<Program>(*captured, options);
   count([&](Counters& c) {
     ++c.graphs;
     for (const auto* executable : entry->program->executables()) {

@@ -2,6 +2,7 @@
 // backend.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
@@ -243,6 +244,39 @@ TEST_P(Compile, InferenceMode) {
     const auto x = at::randn({2, 3});
     expect_close(fast(x), net->forward(x));
   }
+}
+
+TEST_P(Compile, RegionsOfEqualBlocksAreCompiledOnce) {
+  struct Block : torch::nn::Module {
+    torch::nn::Linear up{register_module("up", torch::nn::Linear(8, 16))},
+        down{register_module("down", torch::nn::Linear(16, 8))};
+    Tensor forward(const Tensor& x) { return x + down(at::gelu(up(x))); }
+  };
+  struct Net : torch::nn::Module {
+    torch::nn::ModuleList layers{register_module("layers", torch::nn::ModuleList())};
+    Net() {
+      for (int i = 0; i < 6; ++i) layers->push_back(std::make_shared<Block>());
+    }
+    Tensor forward(Tensor x) {
+      for (const auto& layer : *layers) x = layer->as<Block>()->forward(x);
+      return x.square().mean();
+    }
+  };
+  const auto net = std::make_shared<Net>();
+  auto regional = options();
+  regional.regional = true;
+  const auto fast = compile(net, regional);
+  for (int i = 0; i < 3; ++i) {
+    const auto x = at::randn({3, 8}).requires_grad_();
+    const auto want = net->forward(x), got = fast(x);
+    expect_close(got, want);
+    const auto a = torch::autograd::grad({got}, net->parameters()),
+               b = torch::autograd::grad({want}, net->parameters());
+    for (size_t k = 0; k < a.size(); ++k) expect_close(a[k], b[k]);
+  }
+  const auto text = fast.explain(at::randn({3, 8}));
+  EXPECT_NE(text.find("6 regions, "), std::string::npos) << text;
+  EXPECT_EQ(text.find("6 regions, 6"), std::string::npos) << text;
 }
 
 TEST_P(Compile, SeveralThreads) {

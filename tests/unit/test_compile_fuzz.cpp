@@ -274,7 +274,7 @@ Program generate(uint64_t seed, Sort sort) {
     for (const int64_t size : base)
       if (r.chance(0.75)) input.sizes.push_back(r.chance(0.15) ? 1 : r.chance(0.03) ? 0 : r.chance(0.04) ? 70 : size);
     input.dtype = sort == smooth ? at::kDouble : kinds[r.chance(0.5) ? 0 : r.number(0, 9)];
-    input.layout = static_cast<int>(r.chance(0.5) ? 0 : r.number(1, 3));
+    input.layout = static_cast<int>(r.chance(0.5) ? 0 : r.number(1, program.gradients ? 2 : 3));
     program.inputs.push_back(input);
   }
   auto values = program.make_inputs(seed, sort);

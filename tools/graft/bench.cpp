@@ -142,7 +142,7 @@ void run(const BenchFlags& flags) {
       {"graft", build_summary()}, {"suite", flags.suite},        {"date", now()},
       {"machine", machine()},     {"threads", settings.threads}, {"rounds", settings.rounds}};
   if (settings.against_python)
-    document["python"] = python_versions(
+    document["python"] = prepare_python(
         settings, std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_model(); }));
   document["rows"] = ordered_json::array();
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -1,5 +1,7 @@
 // A child process that measures, spoken to in lines of JSON over pipes: one request, one reply.
 //
+//   {"do": "prepare"}                                          Python only: what torch.compile keeps for all
+//   programs
 //   {"do": "make", "folder": F, "config": C, "inputs": I}      writes F/model and F/inputs.safetensors
 //   {"do": "load", "folder": F, "work": W, "how": H, ...}      gets ready; nothing is run yet
 //   {"do": "first_call"}                                       -> {"seconds": s[, "counters": ...]}

@@ -99,7 +99,7 @@ class RowRun {
 
   /// Python writes the files where it takes part, as checkpoints come from transformers in life; else graft.
   void make_files() {
-    const auto child = start(settings_, folder_, reference(), folder_ / "no cache");
+    const auto child = start(settings_, folder_, reference(), folder_ / "no-cache");
     child->ask({{"do", "make"}, {"folder", folder_}, {"config", row_.config}, {"inputs", row_.inputs}});
     child->quit();
   }
@@ -126,7 +126,7 @@ class RowRun {
 
   /// First calls over caches that are empty, then over those they filled; the last process goes on.
   std::unique_ptr<Child> first_calls(const Contender& who) {
-    if (!who.compiled) return first_call(who, folder_ / "no cache", "cold");
+    if (!who.compiled) return first_call(who, folder_ / "no-cache", "cold");
     fs::path cache;
     const auto repeat = [&](const char* kind, const auto& body) {
       for (int i = 0; i < kStarts; ++i) {
@@ -135,7 +135,8 @@ class RowRun {
       }
     };
     repeat("cold", [&](int i) {
-      cache = folder_ / (who.name + " cache " + std::to_string(i));
+      // Without blanks: Inductor does not quote the path for its C++ compiler.
+      cache = folder_ / (who.name + "-cache-" + std::to_string(i));
       first_call(who, cache, "cold")->quit();
     });
     std::unique_ptr<Child> last;
@@ -161,7 +162,8 @@ class RowRun {
       throw;
     } catch (const Error& error) {
       found_[who.name]["error"] = error.what();
-      say(who, std::string("failed: ") + error.what());
+      const std::string why = error.what();
+      say(who, "failed: " + why.substr(0, why.find('\n')));
     }
   }
 
@@ -206,15 +208,20 @@ class RowRun {
 
 }  // namespace
 
-ordered_json python_versions(const Settings& settings, bool models) {
-  const Child child("python", {settings.python, settings.peer}, {}, settings.scratch / "python.log");
+ordered_json prepare_python(const Settings& settings, bool models) {
+  const auto log = settings.scratch / "python.log";
+  Child child("python", {settings.python, settings.peer},
+              {{"TORCHINDUCTOR_CACHE_DIR", (settings.scratch / "prepare-cache").string()}}, log);
   for (const auto& [package, version] : child.versions().items()) {
     const bool needed = package == "torch" || package == "safetensors" || models;
     if (needed && version.is_null())
       throw Error("[bench] " + settings.python.string() + " has no " + package +
                   ": install requirements.txt there, or name another interpreter with --python");
   }
-  return child.versions();
+  if (!settings.skip_compile) child.ask({{"do", "prepare"}});
+  auto versions = child.versions();
+  child.quit();
+  return versions;
 }
 
 ordered_json measure(const Row& row, const Settings& settings, const Progress& progress) {

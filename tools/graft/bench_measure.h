@@ -20,7 +20,9 @@ struct Settings {
 using Progress = std::function<void(const std::string&)>;
 
 /// The versions that the Python side runs; Error that says what is missing, for `models` also transformers.
-ordered_json python_versions(const Settings& settings, bool models);
+/// Unless torch.compile is left out, its precompiled headers are made: torch keeps them for all programs of a
+/// user, outside the caches that are emptied, so they are no part of a cold first call.
+ordered_json prepare_python(const Settings& settings, bool models);
 
 /// {"name", "work", "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms":
 /// [[..]..],

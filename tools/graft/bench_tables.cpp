@@ -130,7 +130,10 @@ Table error_table(const ordered_json& document) {
   Table table{.title = "Failed", .header = {"row", "who", "why"}, .rows = {}};
   for (const auto& row : document["rows"])
     for (const auto& [name, found] : row["contenders"].items())
-      if (found.contains("error")) table.rows.push_back({row["name"], name, found["error"]});
+      if (found.contains("error")) {
+        const auto why = found["error"].get<std::string>();
+        table.rows.push_back({row["name"], name, why.substr(0, why.find('\n'))});
+      }
   return table;
 }
 

@@ -1,0 +1,172 @@
+#include "compiler/regions.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/clone.h"
+
+namespace graft {
+namespace {
+
+/// "model.layers.3.mlp" -> "model.layers.3"; empty if no part is a number.
+std::string block_of(const std::string& scope) {
+  for (size_t begin = 0; begin < scope.size();) {
+    const size_t end = std::min(scope.find('.', begin), scope.size());
+    if (std::all_of(scope.begin() + static_cast<int64_t>(begin), scope.begin() + static_cast<int64_t>(end),
+                    [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return scope.substr(0, end);
+    begin = end + 1;
+  }
+  return "";
+}
+
+struct Stretch {
+  std::string block;
+  std::vector<const ir::Node*> nodes;
+};
+
+std::vector<Stretch> stretches_of(const ir::Graph& graph) {
+  std::vector<Stretch> stretches(1);
+  for (const auto& node : graph.nodes()) {
+    const auto block = block_of(node->scope());
+    if (!block.empty() && block != stretches.back().block) {
+      if (stretches.back().nodes.empty())
+        stretches.back().block = block;
+      else
+        stretches.push_back({block, {}});
+    }
+    stretches.back().nodes.push_back(node.get());
+  }
+  return stretches;
+}
+
+class RegionalExecutable : public Executable {
+ public:
+  RegionalExecutable(Regions cut, std::vector<std::shared_ptr<Executable>> parts, int64_t different)
+      : cut_(std::move(cut)), parts_(std::move(parts)), different_(different) {
+    // A value goes when the last region that reads it is done.
+    last_.assign(cut_.values, 0);
+    for (size_t r = 0; r < cut_.regions.size(); ++r)
+      for (const size_t value : cut_.regions[r].inputs) last_[value] = r;
+    for (const size_t value : cut_.results)
+      if (value != Regions::none) last_[value] = cut_.regions.size();
+  }
+
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool /*in_place*/) override {
+    std::vector<at::Tensor> table(cut_.values);
+    std::copy(inputs.begin(), inputs.end(), table.begin());
+    for (size_t r = 0; r < cut_.regions.size(); ++r) {
+      const auto& region = cut_.regions[r];
+      std::vector<at::Tensor> taken;
+      taken.reserve(region.inputs.size());
+      for (const size_t value : region.inputs) {
+        taken.push_back(table[value]);
+        if (last_[value] == r && value >= inputs.size()) table[value].reset();
+      }
+      auto made = parts_[r]->run(taken, false);
+      for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
+    }
+    std::vector<at::Tensor> results;
+    results.reserve(cut_.results.size());
+    for (const size_t value : cut_.results)
+      results.push_back(value == Regions::none ? at::Tensor() : table[value]);
+    return results;
+  }
+
+  int64_t kernels() const override {
+    return sum([](const Executable& e) { return e.kernels(); });
+  }
+  int64_t extern_calls() const override {
+    int64_t calls = 0;
+    for (const auto& part : parts_) calls += part->extern_calls();
+    return calls;
+  }
+  int64_t cache_hits() const override {
+    return sum([](const Executable& e) { return e.cache_hits(); });
+  }
+  std::string describe() const override {
+    std::string text =
+        std::to_string(parts_.size()) + " regions, " + std::to_string(different_) + " different";
+    std::unordered_set<const Executable*> seen;
+    for (const auto& part : parts_)
+      if (seen.insert(part.get()).second) text += "\n  " + part->describe();
+    return text;
+  }
+
+ private:
+  int64_t sum(int64_t (*of)(const Executable&)) const {
+    std::unordered_set<const Executable*> seen;
+    int64_t total = 0;
+    for (const auto& part : parts_)
+      if (seen.insert(part.get()).second) total += of(*part);
+    return total;
+  }
+
+  Regions cut_;
+  std::vector<std::shared_ptr<Executable>> parts_;
+  std::vector<size_t> last_;
+  int64_t different_;
+};
+
+}  // namespace
+
+Regions cut_into_regions(const ir::Graph& graph) {
+  Regions cut;
+  std::unordered_map<const ir::Value*, size_t> numbers;
+  for (const auto& input : graph.inputs()) numbers.emplace(input.get(), numbers.size());
+  for (const auto& node : graph.nodes())
+    for (const auto& output : node->outputs()) numbers.emplace(output.get(), numbers.size());
+  cut.values = numbers.size();
+  const std::unordered_set<const ir::Value*> results(graph.results().begin(), graph.results().end());
+  for (const auto& stretch : stretches_of(graph)) {
+    Region region;
+    ir::ValueMap map;
+    const std::unordered_set<const ir::Node*> inside(stretch.nodes.begin(), stretch.nodes.end());
+    for (const auto* node : stretch.nodes) {
+      for (const auto* value : node->inputs()) {
+        if (map.contains(value)) continue;
+        // No names: two regions are the same whatever their parameters are called.
+        map[value] = &region.graph.add_input("", value->type());
+        region.inputs.push_back(numbers.at(value));
+      }
+      std::vector<ir::TensorType> types;
+      types.reserve(node->outputs().size());
+      for (const auto& output : node->outputs()) types.push_back(output->type());
+      auto& twin = region.graph.add_node(node->op(), ir::mapped_arguments(*node, map), std::move(types));
+      for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
+    }
+    for (const auto* node : stretch.nodes)
+      for (const auto& output : node->outputs()) {
+        const bool leaves = results.contains(output.get()) ||
+                            std::any_of(output->users().begin(), output->users().end(),
+                                        [&](const ir::Node* user) { return !inside.contains(user); });
+        if (!leaves) continue;
+        region.graph.add_result(map.at(output.get()));
+        region.results.push_back(numbers.at(output.get()));
+      }
+    if (!stretch.nodes.empty()) cut.regions.push_back(std::move(region));
+  }
+  for (const auto* result : graph.results())
+    cut.results.push_back(result ? numbers.at(result) : Regions::none);
+  return cut;
+}
+
+std::unique_ptr<Executable> build_regions(
+    const ir::Graph& graph, const std::function<std::unique_ptr<Executable>(ir::Graph)>& build) {
+  auto cut = cut_into_regions(graph);
+  std::map<std::string, std::shared_ptr<Executable>> known;
+  std::vector<std::shared_ptr<Executable>> parts;
+  parts.reserve(cut.regions.size());
+  for (const auto& region : cut.regions) {
+    auto& made = known[ir::to_string(region.graph)];
+    if (!made) made = build(ir::clone(region.graph));
+    parts.push_back(made);
+  }
+  const auto different = static_cast<int64_t>(known.size());
+  return std::make_unique<RegionalExecutable>(std::move(cut), std::move(parts), different);
+}
+
+}  // namespace graft

@@ -1,0 +1,35 @@
+// Regional compilation: a graph cut where one repeated block of the model ends and the next begins. Blocks
+// that do the same are compiled once, and the program runs block by block.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "runtime/executable.h"
+
+namespace graft {
+
+/// One stretch of a graph. Its inputs and results are numbers of values of the whole.
+struct Region {
+  ir::Graph graph;
+  std::vector<size_t> inputs, results;
+};
+
+struct Regions {
+  std::vector<Region> regions;  ///< in order
+  size_t values = 0;            ///< of the whole graph: its inputs come first
+  std::vector<size_t> results;  ///< of the whole graph
+  static constexpr size_t none = ~size_t{0};
+};
+
+/// A node belongs to the block that its scope names ("model.layers.3", up to the first number), or to the one
+/// before it if its scope names none.
+Regions cut_into_regions(const ir::Graph& graph);
+
+/// An executable over all regions, made of one executable for each different region.
+std::unique_ptr<Executable> build_regions(const ir::Graph& graph,
+                                          const std::function<std::unique_ptr<Executable>(ir::Graph)>& build);
+
+}  // namespace graft

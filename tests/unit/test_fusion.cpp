@@ -1,0 +1,327 @@
+// What becomes one kernel, and what must not. Every graph is also run, over ATen and compiled, with the same results.
+#include <gtest/gtest.h>
+
+#include "compiled_check.h"
+#include "passes/pipeline.h"
+
+namespace graft::codegen {
+namespace {
+
+struct Counts {
+  int kernels = 0, calls = 0;
+  bool operator==(const Counts&) const = default;
+  friend std::ostream& operator<<(std::ostream& out, const Counts& c) { return out << c.kernels << " kernels, " << c.calls << " calls"; }
+};
+
+/// Launches and calls of the compiled graph, which is run too.
+Counts counts_of(const std::string& text) {
+  testing_tools::expect_same_both_ways(text);
+  auto graph = ir::parse(text);
+  passes::run_passes(passes::compile_passes(), graph);
+  Counts counts;
+  for (const auto& step : schedule(graph).steps) ++(step.external ? counts.calls : counts.kernels);
+  return counts;
+}
+
+Counts kernels(int n) { return {n, 0}; }
+
+// --- one kernel
+
+TEST(Fusion, PointwiseChain) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[4, 33], %1 "y": f32[33]) {
+  %2: f32[4, 33] = aten::mul.Tensor(self=%0, other=%1)
+  %3: f32[4, 33] = aten::exp(self=%2)
+  %4: f32[4, 33] = aten::add.Tensor(self=%3, other=%0, alpha=2)
+  %5: f32[4, 33] = aten::tanh(self=%4)
+  return (%5)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, SiluTimes) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "gate": f32[4, 33], %1 "up": f32[4, 33]) {
+  %2: f32[4, 33] = aten::silu(self=%0)
+  %3: f32[4, 33] = aten::mul.Tensor(self=%2, other=%1)
+  return (%3)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, BiasAndGelu) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": bf16[4, 33], %1 "bias": bf16[33]) {
+  %2: bf16[4, 33] = aten::add.Tensor(self=%0, other=%1)
+  %3: bf16[4, 33] = aten::gelu(self=%2, approximate="tanh")
+  return (%3)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, Softmax) {
+  for (const char* op : {"_softmax", "_log_softmax"})
+    for (const char* dim : {"-1", "0"})
+      EXPECT_EQ(counts_of(std::string(R"(graph(%0 "x": f32[5, 33]) {
+  %1: f32[5, 33] = aten::)") + op + "(self=%0, dim=" + dim + R"(, half_to_float=false)
+  return (%1)
+}
+)"), kernels(1)) << op << " over " << dim;
+}
+
+TEST(Fusion, SoftmaxBackward) {
+  const auto backward_of = [](const char* op) {
+    return std::string(R"(graph(%0 "grad": f32[5, 33], %1 "y": f32[5, 33]) {
+  %2: f32[5, 33] = aten::)") + op + R"((grad_output=%0, output=%1, dim=-1, input_dtype=f32)
+  return (%2)
+}
+)";
+  };
+  EXPECT_EQ(counts_of(backward_of("_softmax_backward_data")), kernels(1));
+  // The exponential has no reader in common with the sum when it is placed, and kernels are not joined afterwards.
+  EXPECT_EQ(counts_of(backward_of("_log_softmax_backward_data")), kernels(2));
+}
+
+TEST(Fusion, MaskedScaledSoftmax) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "scores": f32[2, 3, 5, 7], %1 "mask": bool[2, 1, 1, 7]) {
+  %2: f32[2, 3, 5, 7] = aten::mul.Scalar(self=%0, other=0.125)
+  %3: f32[2, 3, 5, 7] = aten::masked_fill.Scalar(self=%2, mask=%1, value=-1e30)
+  %4: f32[2, 3, 5, 7] = aten::_softmax(self=%3, dim=-1, half_to_float=false)
+  return (%4)
+}
+)"), kernels(1));
+}
+
+const char* const layer_norm_text = R"(graph(%0 "x": f32[5, 33], %1 "w": f32[33], %2 "b": f32[33]) {
+  %3: f32[5, 33], %4: f32[5, 1], %5: f32[5, 1] = aten::native_layer_norm(input=%0, normalized_shape=[33], weight=%1, bias=%2, eps=1e-05)
+  return (%3, %4, %5)
+}
+)";
+
+TEST(Fusion, LayerNorm) { EXPECT_EQ(counts_of(layer_norm_text), kernels(1)); }
+
+TEST(Fusion, LayerNormBackward) {
+  // One for the input; the sums over the rows for weight and bias are another.
+  EXPECT_EQ(counts_of(R"(graph(%0 "grad": f32[5, 33], %1 "x": f32[5, 33], %2 "mean": f32[5, 1], %3 "rstd": f32[5, 1], %4 "w": f32[33], %5 "b": f32[33]) {
+  %6: f32[5, 33], %7: f32[33], %8: f32[33] = aten::native_layer_norm_backward(grad_out=%0, input=%1, normalized_shape=[33], mean=%2, rstd=%3, weight=%4, bias=%5, output_mask=[true, true, true])
+  return (%6, %7, %8)
+}
+)"), kernels(2));
+}
+
+const char* const rms_norm_body = R"(
+  %10: f32[5, 33] = aten::pow.Tensor_Scalar(self=%9, exponent=2)
+  %11: f32[5, 1] = aten::mean.dim(self=%10, dim=[-1], keepdim=true)
+  %12: f32[5, 1] = aten::add.Scalar(self=%11, other=1e-06)
+  %13: f32[5, 1] = aten::rsqrt(self=%12)
+  %14: f32[5, 33] = aten::mul.Tensor(self=%9, other=%13)
+  %15: f32[5, 33] = aten::mul.Tensor(self=%14, other=%1)
+)";
+
+TEST(Fusion, RmsNorm) {
+  EXPECT_EQ(counts_of(std::string(R"(graph(%9 "x": f32[5, 33], %1 "w": f32[33]) {)") + rms_norm_body + "  return (%15)\n}\n"), kernels(1));
+}
+
+TEST(Fusion, ResidualAndRmsNorm) {
+  EXPECT_EQ(counts_of(std::string(R"(graph(%0 "x": f32[5, 33], %1 "w": f32[33], %2 "delta": f32[5, 33]) {
+  %9: f32[5, 33] = aten::add.Tensor(self=%0, other=%2))") + rms_norm_body + "  return (%9, %15)\n}\n"), kernels(1));
+}
+
+TEST(Fusion, RmsNormInHalfPrecision) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": bf16[5, 33], %1 "w": bf16[33]) {
+  %2: f32[5, 33] = aten::_to_copy(self=%0, dtype=f32)
+  %3: f32[5, 33] = aten::pow.Tensor_Scalar(self=%2, exponent=2)
+  %4: f32[5, 1] = aten::mean.dim(self=%3, dim=[-1], keepdim=true)
+  %5: f32[5, 1] = aten::add.Scalar(self=%4, other=1e-06)
+  %6: f32[5, 1] = aten::rsqrt(self=%5)
+  %7: f32[5, 33] = aten::mul.Tensor(self=%2, other=%6)
+  %8: bf16[5, 33] = aten::_to_copy(self=%7, dtype=bf16)
+  %9: bf16[5, 33] = aten::mul.Tensor(self=%1, other=%8)
+  return (%9)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, Rope) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "q": f32[2, 3, 5, 8], %1 "cos": f32[5, 8], %2 "sin": f32[5, 8]) {
+  %3: f32[2, 3, 5, 4]{120, 40, 8, 1} = aten::slice.Tensor(self=%0, dim=3, start=0, end=4)
+  %4: f32[2, 3, 5, 4]{120, 40, 8, 1} = aten::slice.Tensor(self=%0, dim=3, start=4, end=8)
+  %5: f32[2, 3, 5, 4] = aten::neg(self=%4)
+  %6: f32[2, 3, 5, 8] = aten::cat(tensors=tensors[%5, %3], dim=-1)
+  %7: f32[2, 3, 5, 8] = aten::mul.Tensor(self=%0, other=%1)
+  %8: f32[2, 3, 5, 8] = aten::mul.Tensor(self=%6, other=%2)
+  %9: f32[2, 3, 5, 8] = aten::add.Tensor(self=%7, other=%8)
+  return (%9)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, CrossEntropy) {
+  // The losses of the rows are gathered from what the first kernel made; then come one for them, one for their number
+  // and one for the mean, since kernels that turn out to belong together are not joined afterwards.
+  EXPECT_EQ(counts_of(R"(graph(%0 "logits": f32[5, 33], %1 "targets": i64[5]) {
+  %2: f32[5, 33] = aten::_log_softmax(self=%0, dim=1, half_to_float=false)
+  %3: f32[], %4: f32[] = aten::nll_loss_forward(self=%2, target=%1, weight=None, reduction=1, ignore_index=-100)
+  return (%3)
+}
+)"), kernels(4));
+}
+
+TEST(Fusion, CrossEntropyBackward) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "grad": f32[], %1 "log_p": f32[5, 33], %2 "targets": i64[5], %3 "total": f32[]) {
+  %4: f32[5, 33] = aten::nll_loss_backward(grad_output=%0, self=%1, target=%2, weight=None, reduction=1, ignore_index=-100, total_weight=%3)
+  %5: f32[5, 33] = aten::_log_softmax_backward_data(grad_output=%4, output=%1, dim=1, input_dtype=f32)
+  return (%5)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, ViewsVanish) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[2, 5, 12]) {
+  %1: f32[2, 5, 3, 4] = aten::view(self=%0, size=[2, 5, 3, 4])
+  %2: f32[2, 3, 5, 4]{60, 4, 12, 1} = aten::transpose.int(self=%1, dim0=1, dim1=2)
+  %3: f32[2, 3, 5, 4]{60, 4, 12, 1} = aten::relu(self=%2)
+  %4: f32[2, 5, 3, 4]{60, 12, 4, 1} = aten::transpose.int(self=%3, dim0=1, dim1=2)
+  %5: f32[2, 5, 12] = aten::view(self=%4, size=[2, 5, 12])
+  %6: f32[2, 5, 12] = aten::add.Tensor(self=%5, other=%0)
+  return (%6)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, ReductionsOfOneTensorShareTheirLoop) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[5, 33]) {
+  %1: f32[5] = aten::sum.dim_IntList(self=%0, dim=[1])
+  %2: f32[5] = aten::amax(self=%0, dim=[1])
+  %3: f32[5] = aten::mul.Tensor(self=%1, other=%2)
+  return (%1, %3)
+}
+)"), kernels(1));
+}
+
+// --- what must stay apart
+
+TEST(Fusion, no_table_into_its_gather) {
+  // Where the table is read depends on data, so it must lie in memory.
+  EXPECT_EQ(counts_of(R"(graph(%0 "table": f32[5, 33], %1 "rows": i64[5]) {
+  %2: f32[5, 33] = aten::exp(self=%0)
+  %3: f32[5, 33] = aten::index_select(self=%2, dim=0, index=%1)
+  return (%3)
+}
+)"), kernels(2));
+}
+
+TEST(Fusion, indices_into_their_gather) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "table": f32[5, 33], %1 "rows": i64[7]) {
+  %2: i64[7] = aten::add.Scalar(self=%1, other=1)
+  %3: f32[7, 33] = aten::index_select(self=%0, dim=0, index=%2)
+  return (%3)
+}
+)"), kernels(1));
+}
+
+TEST(Fusion, no_reduction_needed_transposed) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
+  %1: f32[6, 1] = aten::amax(self=%0, dim=[1], keepdim=true)
+  %2: f32[1, 6]{1, 1} = aten::t(self=%1)
+  %3: f32[6, 6] = aten::sub.Tensor(self=%0, other=%2)
+  return (%3)
+}
+)"), kernels(2));
+}
+
+TEST(Fusion, no_value_of_a_reduction_computed_again_elsewhere) {
+  // Found by the fuzzer: x - max is cheap enough to compute twice, but its maximum is known at one place only.
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
+  %1: f32[6, 1] = aten::amax(self=%0, dim=[1], keepdim=true)
+  %2: f32[6, 6] = aten::sub.Tensor(self=%0, other=%1)
+  %3: f32[6, 6]{1, 6} = aten::t(self=%2)
+  %4: f32[6, 6] = aten::add.Tensor(self=%2, other=%3)
+  return (%4)
+}
+)"), kernels(2));
+}
+
+TEST(Fusion, no_reduction_of_other_dimensions) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[5, 33]) {
+  %1: f32[5] = aten::sum.dim_IntList(self=%0, dim=[1])
+  %2: f32[33] = aten::sum.dim_IntList(self=%0, dim=[0])
+  return (%1, %2)
+}
+)"), kernels(2));
+}
+
+TEST(Fusion, no_cycle_through_a_call) {
+  // The last sum needs the product, which needs the first kernel: it cannot be in that one.
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6], %1 "w": f32[6, 6]) {
+  %2: f32[6, 6] = aten::tanh(self=%0)
+  %3: f32[6, 6] = aten::mm(self=%2, mat2=%1)
+  %4: f32[6, 6] = aten::add.Tensor(self=%2, other=%3)
+  return (%4)
+}
+)"), (Counts{2, 1}));
+}
+
+TEST(Fusion, no_cycle_through_another_kernel) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
+  %1: f32[6, 6] = aten::exp(self=%0)
+  %2: f32[6] = aten::sum.dim_IntList(self=%1, dim=[0])
+  %3: f32[6] = aten::log(self=%2)
+  %4: f32[6, 6] = aten::mul.Tensor(self=%1, other=%3)
+  %5: f32[6] = aten::sum.dim_IntList(self=%4, dim=[1])
+  return (%5)
+}
+)"), kernels(2));
+}
+
+TEST(Fusion, no_guard_around_a_reduction) {
+  // Found by the op cases: the sum over the rows was taken under the guard of the row it is put into, so of one row only.
+  counts_of(R"(graph(%0 "x": f32[4, 33]) {
+  %1: f32[33] = aten::sum.dim_IntList(self=%0, dim=[0])
+  %2: f32[4, 33] = aten::select_backward(grad_output=%1, input_sizes=[4, 33], dim=0, index=2)
+  return (%2)
+}
+)");
+}
+
+TEST(Fusion, no_memory_shared_with_a_view_that_is_a_call) {
+  // Found by the fuzzer: as_strided sees the memory of its argument, which must not be given to others meanwhile.
+  counts_of(R"(graph(%0 "x": f32[8]) {
+  %1: f32[8] = aten::exp(self=%0)
+  %2: f32[4]{2} = aten::as_strided(self=%1, size=[4], stride=[2], storage_offset=0)
+  %3: f32[8] = aten::cumsum(self=%0, dim=0)
+  %4: f32[8] = aten::sin(self=%3)
+  %5: f32[8] = aten::cumsum(self=%4, dim=0)
+  %6: f32[8] = aten::cos(self=%5)
+  %7: f32[8] = aten::cumsum(self=%6, dim=0)
+  return (%2, %7)
+}
+)");
+}
+
+TEST(Fusion, EmptyTensors) {
+  counts_of(R"(graph(%0 "x": f32[0, 5], %1 "y": f32[5]) {
+  %2: f32[0, 5] = aten::mul.Tensor(self=%0, other=%1)
+  %3: f32[0] = aten::sum.dim_IntList(self=%2, dim=[1])
+  %4: f32[5] = aten::sum.dim_IntList(self=%2, dim=[0])
+  return (%2, %3, %4)
+}
+)");
+}
+
+TEST(Fusion, ReductionOverADimensionOfOne) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[5, 1]) {
+  %1: f32[5] = aten::sum.dim_IntList(self=%0, dim=[1])
+  %2: f32[5, 1] = aten::_softmax(self=%0, dim=1, half_to_float=false)
+  return (%1, %2)
+}
+)").calls, 0);
+}
+
+TEST(Fusion, TextOfASchedule) {
+  auto graph = ir::parse(layer_norm_text);
+  passes::run_passes(passes::compile_passes(), graph);
+  const auto text = to_string(schedule(graph));
+  EXPECT_NE(text.find("kernel 0 over 5 33 reduced"), std::string::npos) << text;
+  EXPECT_NE(text.find("reads %0: f32[5, 33]"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace graft::codegen
