@@ -147,6 +147,7 @@ at::Tensor StepCore::run(const Flat& arguments,
                          const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
   auto& me = *impl_;
   me.set_numbers();
+  me.norm.reset();  // its memory may serve this step
   auto flat = arguments;
   const size_t own = flat.tensors.size();
   for (const auto& number : me.numbers.all()) flat.tensors.push_back(number);
