@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "graft/error.h"
 
@@ -23,7 +24,8 @@ class CompiledBackward : public torch::autograd::Node {
       throw Error(
           "[autograd] a compiled function cannot be differentiated twice (create_graph=true): use the eager "
           "function for this");
-    return backward_(tangents);
+    // As eager does, what was saved goes while the gradients come, unless the graph is kept for another time.
+    return backward_(tangents, !torch::autograd::get_current_graph_task_keep_graph());
   }
   void release_variables() override { backward_ = nullptr; }
   std::string name() const override { return "CompiledBackward"; }

@@ -9,7 +9,8 @@ namespace graft {
 
 /// Gradients of the inputs from the gradients of the outputs; undefined where there is none. An undefined
 /// argument is an output that nobody used.
-using BackwardPass = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+/// `last`: it will not be called again.
+using BackwardPass = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&, bool last)>;
 
 /// Makes `outputs` (plain results, each to be differentiated) depend on `inputs` through `backward`. What
 /// `backward` holds is let go when autograd lets go of its saved tensors.

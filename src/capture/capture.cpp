@@ -130,7 +130,7 @@ class Session {
       // as_strided, which makes the view anew, divides a gradient among places that share memory; select
       // would not.
       if (output.requires_grad() && !inputs[i].value.is_non_overlapping_and_dense() &&
-          at::has_internal_overlap(inputs[i].value) != at::MemOverlap::No)
+          at::has_internal_overlap(inputs[i].value) == at::MemOverlap::Yes)
         throw GraphBreak(
             "[capture] an output is a view of an input that is expanded and requires a gradient");
       return {.kind = Output::Kind::view,

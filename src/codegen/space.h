@@ -16,7 +16,7 @@ int64_t kept_points(const Space& space);
 Space space_over(const std::vector<int64_t>& sizes, const std::vector<int64_t>& reduced = {});
 
 /// The space cut so finely that every dimension of the shape is one or several of its dimensions; nothing
-/// where the two do not nest ([2, 6] and [4, 3]). The shape is over all points, or over the kept ones only.
+/// where the two do not nest ([2, 3] and [3, 2]). The shape is over all points, or over the kept ones only.
 std::optional<Space> refine(const Space& space, const std::vector<int64_t>& sizes);
 std::optional<Space> refine_kept(const Space& space, const std::vector<int64_t>& sizes);
 

@@ -59,13 +59,16 @@ Program::Program(const Capture& capture, const CompileOptions& options)
     if (place != forward_inputs_.end())
       bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
   }
+  bindings.keep_results = !parts.backward;
   // Without gradients nobody trains the weights: they are the same until their version changes.
   if (!parts.backward)
     for (size_t i = 0; i < forward_inputs_.size(); ++i)
       if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i]))
         bindings.frozen.push_back(i);
   forward_ = build(std::move(parts.forward), generators_, options, bindings);
-  if (parts.backward) backward_ = build(std::move(*parts.backward), generators_, options, {});
+  if (parts.backward)
+    backward_ = build(std::move(*parts.backward), generators_, options,
+                      {.in_place = {}, .frozen = {}, .keep_results = false});
 }
 
 bool Program::mutated(size_t input) const {
@@ -113,8 +116,9 @@ Program::Pass Program::forward(std::vector<at::Tensor> inputs, bool in_place) co
   return pass;
 }
 
-std::vector<at::Tensor> Program::backward(const Pass& pass, const std::vector<at::Tensor>& tangents) const {
-  auto arguments = pass.saved;
+std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tensor>& tangents,
+                                          bool last) const {
+  auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
   for (size_t i = 0; i < backward_inputs_.size(); ++i) {
     const auto& input = pass.inputs[backward_inputs_[i]];
@@ -127,7 +131,7 @@ std::vector<at::Tensor> Program::backward(const Pass& pass, const std::vector<at
     arguments.push_back(input);
   }
   for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
-  const auto found = backward_->run(arguments, false);
+  const auto found = backward_->run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;
   gradients.reserve(gradients_.size());
   for (const auto& gradient : gradients_)
@@ -179,12 +183,12 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   leaves.reserve(gradients_.size());
   for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
   connect(differentiated, leaves,
-          [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents) {
+          [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents, bool last) {
             // The same tensor given back twice collects its gradient at its first place.
             std::vector<at::Tensor> spread(unique.size());
             for (size_t i = 0, seen = 0; i < unique.size(); ++i)
               if (unique[i] == seen) spread[i] = tangents[seen++];
-            return self->backward(*pass, spread);
+            return self->backward(*pass, spread, last);
           });
   return outputs;
 }

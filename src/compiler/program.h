@@ -39,7 +39,9 @@ class Program : public std::enable_shared_from_this<Program> {
   /// With `in_place` it may change the inputs that finish() would change.
   Pass forward(std::vector<at::Tensor> inputs, bool in_place = false) const;
   /// Gradients, one for each of the capture's. Tangents may be undefined and of any strides.
-  std::vector<at::Tensor> backward(const Pass& pass, const std::vector<at::Tensor>& tangents) const;
+  /// `last`: what was saved is not needed again, and goes as it is used.
+  std::vector<at::Tensor> backward(Pass& pass, const std::vector<at::Tensor>& tangents,
+                                   bool last = false) const;
 
   /// Writes the new values of mutated inputs into them and gives the function's outputs, with history.
   std::vector<at::Tensor> finish(Pass&& pass) const;

@@ -55,18 +55,18 @@ class RegionalExecutable : public Executable {
       if (value != Regions::none) last_[value] = cut_.regions.size();
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool /*in_place*/) override {
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool /*in_place*/) override {
     std::vector<at::Tensor> table(cut_.values);
-    std::copy(inputs.begin(), inputs.end(), table.begin());
+    std::move(inputs.begin(), inputs.end(), table.begin());
     for (size_t r = 0; r < cut_.regions.size(); ++r) {
       const auto& region = cut_.regions[r];
       std::vector<at::Tensor> taken;
       taken.reserve(region.inputs.size());
       for (const size_t value : region.inputs) {
         taken.push_back(table[value]);
-        if (last_[value] == r && value >= inputs.size()) table[value].reset();
+        if (last_[value] == r) table[value].reset();
       }
-      auto made = parts_[r]->run(taken, false);
+      auto made = parts_[r]->run(std::move(taken), false);
       for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
     }
     std::vector<at::Tensor> results;

@@ -23,8 +23,9 @@ class Executable {
   /// Takes the graph's inputs in its order, with the types the graph gives them; gives its results, undefined
   /// where the graph has none. Inputs are not changed, except with `in_place`: then a result that is the new
   /// value of an input (see InPlace) may be written into it, and is that very tensor.
-  virtual std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool in_place) = 0;
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) { return run(inputs, false); }
+  /// An input is let go after its last use: move in what nobody else needs.
+  virtual std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) = 0;
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) { return run(std::move(inputs), false); }
 
   virtual int64_t kernels() const { return 0; }
   virtual int64_t extern_calls() const { return 0; }

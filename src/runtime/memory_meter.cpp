@@ -23,6 +23,10 @@ class Listener : public c10::MemoryReportingInfoBase {
     const std::lock_guard<std::mutex> lock(guard_);
     return peak_;
   }
+  void start_again() {
+    const std::lock_guard<std::mutex> lock(guard_);
+    peak_ = held_;
+  }
 
  private:
   mutable std::mutex guard_;
@@ -38,6 +42,7 @@ struct MemoryMeter::State {
 
 MemoryMeter::MemoryMeter() : state_(std::make_shared<State>()) {}
 MemoryMeter::~MemoryMeter() = default;
+void MemoryMeter::start_again() { state_->listener->start_again(); }
 int64_t MemoryMeter::peak() const { return state_->listener->peak(); }
 
 }  // namespace graft

@@ -94,7 +94,7 @@ class Scheduled : public Executable {
  public:
   Scheduled(const ir::Graph& graph, const codegen::Schedule& schedule, CompiledKernels kernels,
             const std::vector<at::Generator>& generators, const Bindings& bindings)
-      : kernels_(std::move(kernels)) {
+      : kernels_(std::move(kernels)), keep_results_(bindings.keep_results) {
     for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
     inputs_ = slots_.size();
     for (const size_t i : bindings.frozen) frozen_.insert(graph.inputs()[i].get());
@@ -121,11 +121,11 @@ class Scheduled : public Executable {
             " bytes of temporaries";
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool in_place) override {
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) override {
     TORCH_CHECK(inputs.size() == inputs_, "the program takes ", inputs_, " inputs, got ", inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
     auto frame = take();
-    for (size_t i = 0; i < inputs.size(); ++i) frame->table[i] = inputs[i];
+    std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     try {
       if (logs(LogTopic::times)) {
@@ -454,6 +454,7 @@ class Scheduled : public Executable {
       auto& kept = frame.kept[number];
       if (!kept || kept.use_count() > 1) kept = at::empty({bytes_of(slot.type)}, at::kByte).storage();
       tensor = tensor_over(kept, slot.type, 0);
+      if (!keep_results_) kept = {};
     }
   }
 
@@ -541,6 +542,7 @@ class Scheduled : public Executable {
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;
   std::vector<size_t> results_, last_views_;
+  bool keep_results_;
   size_t inputs_ = 0, most_buffers_ = 0;
   int64_t arena_bytes_ = 0, extern_calls_ = 0;
   std::atomic<int64_t> runs_{0};

@@ -27,6 +27,9 @@ struct Bindings {
   std::vector<InPlace> in_place;
   std::vector<size_t>
       frozen;  ///< inputs that stay the same from run to run, unless their version says otherwise
+  /// Memory of results is used again once the caller has let it go. Not where forward and backward take
+  /// turns: what the one holds back the other could use.
+  bool keep_results = true;
 };
 
 /// The graph may go afterwards.

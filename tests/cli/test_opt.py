@@ -122,7 +122,7 @@ def test_unknown_pass_lists_the_known():
 
 def test_errors_have_line_and_column():
     broken = SOFTMAX.replace("self=%0, dim", "self=%7, dim")
-    fails(opt(text=broken), 1, "graft-opt: standard input: ", "line 2", "%7")
+    fails(opt(text=broken), 1, "graft-opt: standard input: ", "line 2, column 39")
     fails(opt(text="graph("), 1, "line 1", "column")
     fails(opt(text=""), 1)
 

@@ -1,5 +1,5 @@
-// Helpers for tests that hold compiled code against eager: comparison with a precise message, and text graphs that
-// are run twice, over ATen and as compiled.
+// Helpers for tests that hold compiled code against eager: comparison with a precise message, and text graphs
+// that are run twice, over ATen and as compiled.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -17,23 +17,28 @@
 
 namespace graft::testing_tools {
 
-/// How far a compiled value may be from eager's: `relative` of the value itself, plus `of_largest` of the largest one,
-/// plus `absolute`.
+/// How far a compiled value may be from eager's: `relative` of the value itself, plus `of_largest` of the
+/// largest one, plus `absolute`.
 struct Tolerance {
   double relative, of_largest, absolute;
 };
 
 inline Tolerance tolerance_for(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return {1e-9, 1e-10, 1e-15};
-    case at::kFloat: return {2e-5, 1e-6, 1e-7};
+    case at::kDouble:
+      return {1e-9, 1e-10, 1e-15};
+    case at::kFloat:
+      return {2e-5, 1e-6, 1e-7};
     case at::kHalf:
-    case at::kBFloat16: return {2e-2, 2e-2, 1e-3};
-    default: return {0, 0, 0};
+    case at::kBFloat16:
+      return {2e-2, 2e-2, 1e-3};
+    default:
+      return {0, 0, 0};
   }
 }
 
-/// Empty if `got` is `want`: dtype, shape, whole numbers and flags exactly, NaN and infinities in the same places.
+/// Empty if `got` is `want`: dtype, shape, whole numbers and flags exactly, NaN and infinities in the same
+/// places.
 inline std::string differs(const at::Tensor& got, const at::Tensor& want, Tolerance tolerance) {
   const at::NoGradGuard no_grad;
   std::ostringstream text;
@@ -50,15 +55,16 @@ inline std::string differs(const at::Tensor& got, const at::Tensor& want, Tolera
     const auto finite = w.isfinite();
     const auto largest = w.where(finite, at::zeros_like(w)).abs().max();
     const auto allowed = w.abs() * tolerance.relative + largest * tolerance.of_largest + tolerance.absolute;
-    bad = at::where(finite, ((g - w).abs() <= allowed).logical_not(), g.ne(w).logical_and((g.isnan().logical_and(w.isnan())).logical_not()));
+    bad = at::where(finite, ((g - w).abs() <= allowed).logical_not(),
+                    g.ne(w).logical_and((g.isnan().logical_and(w.isnan())).logical_not()));
   } else {
     bad = got.detach().flatten().ne(want.detach().flatten());
   }
   if (!bad.any().item<bool>()) return "";
   const auto at = bad.nonzero()[0].item<int64_t>();
   text.precision(10);
-  text << bad.sum().item<int64_t>() << " of " << bad.numel() << " values differ, the first at " << at << ": got "
-       << g[at].item<double>() << ", want " << w[at].item<double>();
+  text << bad.sum().item<int64_t>() << " of " << bad.numel() << " values differ, the first at " << at
+       << ": got " << g[at].item<double>() << ", want " << w[at].item<double>();
   return text.str();
 }
 

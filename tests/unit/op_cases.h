@@ -1,5 +1,6 @@
-// One case for every operator that has a lowering or a decomposition: test_lowering_ops.cpp runs each over dtypes and
-// layouts, forward and backward, and fails if an operator of the compiler's tables has no case here.
+// One case for every operator that has a lowering or a decomposition: test_lowering_ops.cpp runs each over
+// dtypes and layouts, forward and backward, and fails if an operator of the compiler's tables has no case
+// here.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -11,27 +12,37 @@ namespace graft::op_cases {
 
 using at::Tensor;
 
-/// What a case may use. All but rows and columns have the shape and layout under test and, but for the last five, its dtype.
+/// What a case may use. All but rows and columns have the shape and layout under test and, but for the last
+/// five, its dtype.
 struct Inputs {
   Tensor x, y, z;
-  Tensor p;      ///< greater than 0
-  Tensor u;      ///< between -1 and 1
-  Tensor mask;   ///< flags
-  Tensor at;     ///< whole numbers, places along the first dimension
-  Tensor rows;   ///< [5], places along the first dimension
+  Tensor p;     ///< greater than 0
+  Tensor u;     ///< between -1 and 1
+  Tensor mask;  ///< flags
+  Tensor at;    ///< whole numbers, places along the first dimension
+  Tensor rows;  ///< [5], places along the first dimension
   Tensor rows32;
   Tensor columns;  ///< [5], places along the last dimension
 
-  static Inputs of(const std::vector<Tensor>& t) { return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]}; }
+  static Inputs of(const std::vector<Tensor>& t) {
+    return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]};
+  }
   std::vector<Tensor> list() const { return {x, y, z, p, u, mask, at, rows, rows32, columns}; }
 };
 
 /// Kinds of dtypes.
-enum Types : unsigned { none = 0, floats = 1, ints = 2, flags = 4, numbers = floats | ints, all = numbers | flags };
+enum Types : unsigned {
+  none = 0,
+  floats = 1,
+  ints = 2,
+  flags = 4,
+  numbers = floats | ints,
+  all = numbers | flags
+};
 
 enum Needs : unsigned {
   anything = 0,
-  rank1 = 1,         ///< at least one dimension
+  rank1 = 1,  ///< at least one dimension
   rank2 = 2,
   elements = 4,      ///< not empty
   plain = 8,         ///< no NaN, infinity or extreme number
@@ -48,7 +59,9 @@ struct Case {
   Types calls = none;  ///< kinds of dtypes for which it stays a call to ATen
 };
 
-inline Types operator|(Types a, Types b) { return static_cast<Types>(static_cast<unsigned>(a) | static_cast<unsigned>(b)); }
+inline Types operator|(Types a, Types b) {
+  return static_cast<Types>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
 
 #define GRAFT_CASE(expression) [](const Inputs& i) -> Tensor { return expression; }
 
@@ -104,8 +117,10 @@ inline std::vector<Case> binary_cases() {
       {"aten::mul.Scalar", all, anything, GRAFT_CASE(i.x * 0.1)},
       {"aten::div.Tensor", all, anything, GRAFT_CASE(i.x / i.y)},
       {"aten::div.Scalar", all, anything, GRAFT_CASE(i.x / 3)},
-      {"aten::div.Tensor_mode", numbers, plain | no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.p, "floor")), ints},
-      {"aten::div.Scalar_mode", numbers, plain | no_gradient | no_half, GRAFT_CASE(at::div(i.x, 0.1, "floor"))},
+      {"aten::div.Tensor_mode", numbers, plain | no_gradient | no_half,
+       GRAFT_CASE(at::div(i.x, i.p, "floor")), ints},
+      {"aten::div.Scalar_mode", numbers, plain | no_gradient | no_half,
+       GRAFT_CASE(at::div(i.x, 0.1, "floor"))},
       {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "trunc"))},
       {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "floor"))},
       {"aten::fmod.Tensor", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, i.p)), ints},
@@ -165,7 +180,8 @@ inline std::vector<Case> choice_cases() {
       {"aten::where.self", numbers, anything, GRAFT_CASE(at::where(i.mask, 2.5, i.x))},
       {"aten::masked_fill.Scalar", all, anything, GRAFT_CASE(i.x.masked_fill(i.mask, 1))},
       {"aten::masked_fill.Scalar", floats, anything, GRAFT_CASE(i.x.masked_fill(i.mask, -INFINITY))},
-      {"aten::masked_fill.Tensor", all, no_gradient | elements, GRAFT_CASE(i.x.masked_fill(i.mask, i.y.flatten().select(0, 0)))},
+      {"aten::masked_fill.Tensor", all, no_gradient | elements,
+       GRAFT_CASE(i.x.masked_fill(i.mask, i.y.flatten().select(0, 0)))},
       {"aten::_to_copy", all, anything, GRAFT_CASE(i.x.to(at::kDouble))},
       {"aten::_to_copy", all, plain, GRAFT_CASE(i.x.to(at::kHalf))},
       {"aten::_to_copy", all, anything, GRAFT_CASE(i.x.to(at::kBFloat16))},
@@ -175,7 +191,8 @@ inline std::vector<Case> choice_cases() {
       {"aten::_to_copy", all, plain | no_gradient, GRAFT_CASE(i.x.to(at::kByte))},
       {"aten::_to_copy", all, no_gradient, GRAFT_CASE(i.x.to(at::kBool))},
       {"aten::copy", all, no_gradient, GRAFT_CASE(at::zeros_like(i.x, at::kFloat).copy_(i.x))},
-      {"aten::copy", all, no_gradient | rank1, GRAFT_CASE(i.y.clone().copy_(i.x.select(-1, 0).unsqueeze(-1)))},
+      {"aten::copy", all, no_gradient | rank1,
+       GRAFT_CASE(i.y.clone().copy_(i.x.select(-1, 0).unsqueeze(-1)))},
   };
 }
 
@@ -199,7 +216,8 @@ inline std::vector<Case> activation_cases() {
       {"aten::hardsigmoid", floats, no_gradient, GRAFT_CASE(at::hardsigmoid(i.x))},
       {"aten::hardswish", floats, no_gradient, GRAFT_CASE(at::hardswish(i.x))},
       {"aten::threshold", floats, anything, GRAFT_CASE(at::threshold(i.x, 0.1, -2))},
-      {"aten::native_dropout_backward", floats, plain | no_gradient, GRAFT_CASE(at::native_dropout_backward(i.x, i.mask, 1.25))},
+      {"aten::native_dropout_backward", floats, plain | no_gradient,
+       GRAFT_CASE(at::native_dropout_backward(i.x, i.mask, 1.25))},
   };
 }
 
@@ -218,12 +236,15 @@ inline std::vector<Case> creation_cases() {
       {"aten::scalar_tensor", all, no_gradient, GRAFT_CASE(at::scalar_tensor(1, i.x.options()))},
       {"aten::zero", all, no_gradient, GRAFT_CASE(i.x.clone().zero_())},
       {"aten::fill.Scalar", all, no_gradient, GRAFT_CASE(i.x.clone().fill_(1))},
-      {"aten::fill.Tensor", all, no_gradient | elements, GRAFT_CASE(i.x.clone().fill_(i.y.flatten().select(0, 0)))},
+      {"aten::fill.Tensor", all, no_gradient | elements,
+       GRAFT_CASE(i.x.clone().fill_(i.y.flatten().select(0, 0)))},
       {"aten::empty.memory_format", all, no_gradient, GRAFT_CASE(at::empty({3}, i.x.options()).fill_(1))},
       {"aten::empty_like", all, no_gradient, GRAFT_CASE(at::empty_like(i.x).fill_(1))},
       {"aten::new_empty", all, no_gradient, GRAFT_CASE(i.x.new_empty({3}).fill_(1))},
-      {"aten::empty_strided", all, no_gradient, GRAFT_CASE(at::empty_strided({2, 3}, {1, 2}, i.x.options()).fill_(1))},
-      {"aten::new_empty_strided", all, no_gradient, GRAFT_CASE(i.x.new_empty_strided({2, 3}, {1, 2}).fill_(1))},
+      {"aten::empty_strided", all, no_gradient,
+       GRAFT_CASE(at::empty_strided({2, 3}, {1, 2}, i.x.options()).fill_(1))},
+      {"aten::new_empty_strided", all, no_gradient,
+       GRAFT_CASE(i.x.new_empty_strided({2, 3}, {1, 2}).fill_(1))},
       {"aten::arange", numbers, no_gradient, GRAFT_CASE(at::arange(7, i.x.options()))},
       {"aten::arange.start", numbers, no_gradient, GRAFT_CASE(at::arange(3, 20, i.x.options()))},
       {"aten::arange.start_step", numbers, no_gradient, GRAFT_CASE(at::arange(20, 3, -3, i.x.options()))},
@@ -256,7 +277,8 @@ inline std::vector<Case> movement_cases() {
   return {
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y}, 0))},
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y, i.z, i.x}, -1))},
-      {"aten::cat", all, rank1 | elements, GRAFT_CASE(at::cat({i.x.slice(0, 0, 1), i.y, i.z.slice(0, 0, 0)}, 0))},
+      {"aten::cat", all, rank1 | elements,
+       GRAFT_CASE(at::cat({i.x.slice(0, 0, 1), i.y, i.z.slice(0, 0, 0)}, 0))},
       {"aten::stack", all, anything, GRAFT_CASE(at::stack({i.x, i.y, i.z}, 0))},
       {"aten::stack", all, anything, GRAFT_CASE(at::stack({i.x, i.y}, -1))},
       {"aten::stack", all, rank2, GRAFT_CASE(at::stack({i.x}, 1))},
@@ -265,8 +287,7 @@ inline std::vector<Case> movement_cases() {
       {"aten::slice_scatter", all, rank1 | elements, GRAFT_CASE(put_slice(i, 3))},
       {"aten::select_scatter", all, rank1 | elements, GRAFT_CASE(put_row(i, 0))},
       {"aten::select_scatter", all, rank1 | elements, GRAFT_CASE(put_row(i, -1))},
-      {"aten::slice_backward", all, no_gradient | rank1 | elements,
-       GRAFT_CASE(back_into_slice(i))},
+      {"aten::slice_backward", all, no_gradient | rank1 | elements, GRAFT_CASE(back_into_slice(i))},
       {"aten::select_backward", all, no_gradient, GRAFT_CASE(at::select_backward(i.rows32, {3, 5}, 0, 1))},
       {"aten::constant_pad_nd", all, rank1, GRAFT_CASE(at::constant_pad_nd(i.x, {1, 2}, 1))},
       {"aten::constant_pad_nd", all, rank2 | elements, GRAFT_CASE(at::constant_pad_nd(i.x, {-1, 2, 3, -1}))},
@@ -278,16 +299,20 @@ inline std::vector<Case> movement_cases() {
       {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.rows32))},
       {"aten::index_select", all, rank1 | elements, GRAFT_CASE(i.x.index_select(0, i.rows))},
       {"aten::index_select", all, rank2 | elements, GRAFT_CASE(i.x.index_select(-1, i.columns))},
-      {"aten::index_select", all, rank1 | elements | no_gradient, GRAFT_CASE(i.x.index_select(0, i.rows.select(0, 1)))},
+      {"aten::index_select", all, rank1 | elements | no_gradient,
+       GRAFT_CASE(i.x.index_select(0, i.rows.select(0, 1)))},
       {"aten::gather", all, rank1 | elements, GRAFT_CASE(i.x.gather(0, i.at))},
-      {"aten::gather", all, rank2 | elements, GRAFT_CASE(i.x.gather(-1, i.columns.slice(0, 0, 2).expand({i.x.size(0), 2})))},
+      {"aten::gather", all, rank2 | elements,
+       GRAFT_CASE(i.x.gather(-1, i.columns.slice(0, 0, 2).expand({i.x.size(0), 2})))},
       {"aten::index.Tensor", all, rank1 | elements, GRAFT_CASE(i.x.index({i.rows}))},
       {"aten::index.Tensor", all, rank1 | elements, GRAFT_CASE(i.x.index({i.rows32 - i.x.size(0)}))},
       {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({i.rows.unsqueeze(1), i.columns}))},
-      {"aten::index.Tensor", all, rank2 | elements, GRAFT_CASE(i.x.index({at::indexing::Slice(), i.columns.view({1, 5})}))},
+      {"aten::index.Tensor", all, rank2 | elements,
+       GRAFT_CASE(i.x.index({at::indexing::Slice(), i.columns.view({1, 5})}))},
       {"aten::index.Tensor", all, rank2 | elements,
        GRAFT_CASE(i.x.unsqueeze(1).expand({-1, 3, -1}).index({i.rows, at::indexing::Slice(), i.columns}))},
-      {"aten::_unsafe_index.Tensor", all, rank1 | elements | no_gradient, GRAFT_CASE(at::_unsafe_index(i.x, {i.rows}))},
+      {"aten::_unsafe_index.Tensor", all, rank1 | elements | no_gradient,
+       GRAFT_CASE(at::_unsafe_index(i.x, {i.rows}))},
   };
 }
 
@@ -319,14 +344,19 @@ inline std::vector<Case> reduction_cases() {
       {"aten::argmin", numbers, elements | no_gradient, GRAFT_CASE(i.x.argmin(0))},
       {"aten::mean", floats, elements, GRAFT_CASE(i.x.mean())},
       {"aten::mean.dim", floats, elements, GRAFT_CASE(i.x.mean(-1))},
-      {"aten::mean.dim", numbers, elements | rank1, GRAFT_CASE(i.x.mean(at::IntArrayRef{0}, true, at::kFloat))},
-      {"aten::var.correction", floats, rank2 | elements | plain | no_half, GRAFT_CASE(i.x.var(at::IntArrayRef{0}, true))},
-      {"aten::var.correction", floats, rank2 | elements | plain, GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{-1}), 0.5))},
+      {"aten::mean.dim", numbers, elements | rank1,
+       GRAFT_CASE(i.x.mean(at::IntArrayRef{0}, true, at::kFloat))},
+      {"aten::var.correction", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(i.x.var(at::IntArrayRef{0}, true))},
+      {"aten::var.correction", floats, rank2 | elements | plain,
+       GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{-1}), 0.5))},
       {"aten::var.correction", floats, rank2 | elements | plain | no_gradient,
        GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{0}), i.x.size(0) + 2))},
-      {"aten::std.correction", floats, rank2 | elements | plain, GRAFT_CASE(i.x.std(at::IntArrayRef{1}, true))},
+      {"aten::std.correction", floats, rank2 | elements | plain,
+       GRAFT_CASE(i.x.std(at::IntArrayRef{1}, true))},
       {"aten::var_mean.correction", floats, rank2 | elements | plain,
-       GRAFT_CASE(std::get<0>(at::var_mean(i.x, at::IntArrayRef{-1}, true)) + std::get<1>(at::var_mean(i.x, at::IntArrayRef{-1}, true)))},
+       GRAFT_CASE(std::get<0>(at::var_mean(i.x, at::IntArrayRef{-1}, true)) +
+                  std::get<1>(at::var_mean(i.x, at::IntArrayRef{-1}, true)))},
       {"aten::_softmax", floats, elements | rank1, GRAFT_CASE(i.x.softmax(-1))},
       {"aten::_softmax", floats, elements | rank1, GRAFT_CASE(i.x.softmax(0))},
       {"aten::_log_softmax", floats, elements | rank1, GRAFT_CASE(i.x.log_softmax(-1))},
@@ -350,11 +380,16 @@ inline Tensor targets(const Inputs& i) { return i.columns.slice(0, 0, 1).expand(
 inline std::vector<Case> composed_cases() {
   return {
       {"aten::native_layer_norm", floats, rank1 | elements | plain,
-       GRAFT_CASE(at::layer_norm(i.x, {i.x.size(-1)}, i.y.reshape({-1, i.x.size(-1)}).select(0, 0), i.z.reshape({-1, i.x.size(-1)}).select(0, 0)))},
-      {"aten::native_layer_norm", floats, rank1 | elements | plain, GRAFT_CASE(at::layer_norm(i.x, i.x.sizes(), i.y, i.z))},
-      {"aten::native_layer_norm", floats, rank1 | elements | plain, GRAFT_CASE(at::layer_norm(i.x, {i.x.size(-1)}))},
-      {"aten::_native_batch_norm_legit_no_training", floats, rank2 | elements | plain, GRAFT_CASE(batch_norm(i, false))},
-      {"aten::_native_batch_norm_legit_functional", floats, rank2 | elements | plain, GRAFT_CASE(batch_norm(i, true))},
+       GRAFT_CASE(at::layer_norm(i.x, {i.x.size(-1)}, i.y.reshape({-1, i.x.size(-1)}).select(0, 0),
+                                 i.z.reshape({-1, i.x.size(-1)}).select(0, 0)))},
+      {"aten::native_layer_norm", floats, rank1 | elements | plain,
+       GRAFT_CASE(at::layer_norm(i.x, i.x.sizes(), i.y, i.z))},
+      {"aten::native_layer_norm", floats, rank1 | elements | plain,
+       GRAFT_CASE(at::layer_norm(i.x, {i.x.size(-1)}))},
+      {"aten::_native_batch_norm_legit_no_training", floats, rank2 | elements | plain,
+       GRAFT_CASE(batch_norm(i, false))},
+      {"aten::_native_batch_norm_legit_functional", floats, rank2 | elements | plain,
+       GRAFT_CASE(batch_norm(i, true))},
       {"aten::_native_batch_norm_legit.no_stats", floats, rank2 | elements | plain,
        GRAFT_CASE(at::batch_norm(i.x, i.y.select(0, 0), {}, {}, {}, true, 0.1, 1e-3, false))},
       {"aten::mse_loss", floats, elements | plain, GRAFT_CASE(at::mse_loss(i.x, i.y))},
@@ -375,8 +410,8 @@ inline std::vector<Case> composed_cases() {
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& family : {unary_cases(), binary_cases(), choice_cases(), activation_cases(), creation_cases(), movement_cases(),
-                             reduction_cases(), composed_cases()})
+  for (const auto& family : {unary_cases(), binary_cases(), choice_cases(), activation_cases(),
+                             creation_cases(), movement_cases(), reduction_cases(), composed_cases()})
     cases.insert(cases.end(), family.begin(), family.end());
   return cases;
 }
@@ -388,8 +423,10 @@ struct TextCase {
 
 inline std::vector<TextCase> text_cases() {
   const auto unary = [](const std::string& op, const std::string& arguments) {
-    return TextCase{op, "graph(%0 \"x\": f32[3, 17], %1 \"y\": f32[3, 17], %2 \"m\": bool[3, 17]) {\n  %3: f32[3, 17] = " + op + "(" +
-                            arguments + ")\n  return (%3)\n}\n"};
+    return TextCase{
+        op,
+        "graph(%0 \"x\": f32[3, 17], %1 \"y\": f32[3, 17], %2 \"m\": bool[3, 17]) {\n  %3: f32[3, 17] = " +
+            op + "(" + arguments + ")\n  return (%3)\n}\n"};
   };
   return {
       unary("aten::square", "self=%0"),
@@ -405,11 +442,13 @@ inline std::vector<TextCase> text_cases() {
       unary("aten::where.ScalarSelf", "condition=%2, self=1.5, other=%0"),
       unary("aten::where.Scalar", "condition=%2, self=1.5, other=2.5"),
       unary("aten::hardtanh_backward", "grad_output=%0, self=%1, min_val=-0.5, max_val=0.5"),
-      {"graft::number", "graph(%0 \"x\": f32[3]) {\n  %1: f64[] = graft::number(value=1.5)\n"
-                        "  %2: f32[3] = aten::add.Tensor(self=%0, other=%1)\n  return (%2)\n}\n"},
-      {"aten::bitwise_and.Scalar", "graph(%0 \"x\": i32[5]) {\n  %1: i32[5] = aten::bitwise_and.Scalar(self=%0, other=1)\n"
-                                   "  %2: i32[5] = aten::bitwise_or.Scalar(self=%1, other=6)\n"
-                                   "  %3: i32[5] = aten::bitwise_xor.Scalar(self=%2, other=3)\n  return (%1, %2, %3)\n}\n"},
+      {"graft::number",
+       "graph(%0 \"x\": f32[3]) {\n  %1: f64[] = graft::number(value=1.5)\n"
+       "  %2: f32[3] = aten::add.Tensor(self=%0, other=%1)\n  return (%2)\n}\n"},
+      {"aten::bitwise_and.Scalar",
+       "graph(%0 \"x\": i32[5]) {\n  %1: i32[5] = aten::bitwise_and.Scalar(self=%0, other=1)\n"
+       "  %2: i32[5] = aten::bitwise_or.Scalar(self=%1, other=6)\n"
+       "  %3: i32[5] = aten::bitwise_xor.Scalar(self=%2, other=3)\n  return (%1, %2, %3)\n}\n"},
   };
 }
 

@@ -1,12 +1,13 @@
-// Random programs over tensors, compiled and eager: the same results, twice, and the first results untouched by the
-// second call. A program that fails is made smaller and printed as C++.
+// Random programs over tensors, compiled and eager: the same results, twice, and the first results untouched
+// by the second call. A program that fails is made smaller and printed as C++.
 //
-// Two sorts. Exact programs work on small whole numbers (in any dtype), where every order of operations gives the same:
-// results must be equal, so comparisons, arg-reductions and casts may take part. Smooth ones use functions of analysis
-// on float64 and compare up to rounding; half of them take gradients too.
+// Two sorts. Exact programs work on small whole numbers (in any dtype), where every order of operations gives
+// the same: results must be equal, so comparisons, arg-reductions and casts may take part. Smooth ones use
+// functions of analysis on float64 and compare up to rounding; half of them take gradients too.
 //
-// GRAFT_FUZZ_COUNT programs of each sort (default 60), from GRAFT_FUZZ_SEED on (default 1). Program n of seed s is program 1 of
-// seed s + n - 1. GRAFT_FUZZ_PRINT=1 prints each program before it runs, for one that crashes.
+// GRAFT_FUZZ_COUNT programs of each sort (default 60), from GRAFT_FUZZ_SEED on (default 1). Program n of seed
+// s is program 1 of seed s + n - 1. GRAFT_FUZZ_PRINT=1 prints each program before it runs, for one that
+// crashes.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 
@@ -31,7 +32,9 @@ class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
   /// From low to high, both among the possible.
-  int64_t number(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
+  int64_t number(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
+  }
   bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(engine_) < p; }
 
  private:
@@ -45,7 +48,8 @@ struct Rule {
   int arity;
   Sort sort;
   std::function<Tensor(const Tensors&, const Ints&)> run;
-  std::function<Ints(Random&, const Tensors&)> pick = {};  ///< numbers for these tensors; eager decides whether they are valid
+  std::function<Ints(Random&, const Tensors&)> pick =
+      {};  ///< numbers for these tensors; eager decides whether they are valid
 };
 
 int64_t any_dim(Random& r, const Tensor& t) { return r.number(0, std::max<int64_t>(t.dim() - 1, 0)); }
@@ -66,7 +70,8 @@ Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
 Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
 
 at::ScalarType dtype_of(int64_t i) {
-  constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kLong, at::kInt, at::kShort, at::kHalf, at::kBFloat16};
+  constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kLong,    at::kInt,
+                                    at::kShort,  at::kHalf,  at::kBFloat16};
   return all[i];
 }
 
@@ -78,7 +83,11 @@ Tensor changed(const Tensor& t, F change) {
   return copy;
 }
 
-#define RUN(expression) [](const Tensors& t, const Ints& n) -> Tensor { (void)n; return expression; }
+#define RUN(expression)                           \
+  [](const Tensors& t, const Ints& n) -> Tensor { \
+    (void)n;                                      \
+    return expression;                            \
+  }
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
@@ -123,11 +132,13 @@ const std::vector<Rule>& rules() {
       {"$0.diagonal()", 1, both, RUN(t[0].diagonal())},
       {"$0.flip({#0})", 1, both, RUN(t[0].flip({n[0]})), one_dim},
       {"$0.chunk(2, #0).back()", 1, both, RUN(t[0].chunk(2, n[0]).back()), one_dim},
-      {"$0.unfold(#0, 2, #1)", 1, both, RUN(t[0].unfold(n[0], 2, n[1])), [](Random& r, const Tensors& t) { return Ints{any_dim(r, t[0]), r.number(1, 2)}; }},
+      {"$0.unfold(#0, 2, #1)", 1, both, RUN(t[0].unfold(n[0], 2, n[1])),
+       [](Random& r, const Tensors& t) { return Ints{any_dim(r, t[0]), r.number(1, 2)}; }},
       {"$0.clone()", 1, both, RUN(t[0].clone())},
       {"$0.contiguous()", 1, both, RUN(t[0].contiguous())},
       // reductions
       {"$0.sum(#0, #1)", 1, both, RUN(t[0].sum(n[0], n[1] != 0)), dim_and_flag},
+      {"$0.unsqueeze(#0).sum(#0, #1)", 1, both, RUN(t[0].unsqueeze(n[0]).sum(n[0], n[1] != 0)), dim_and_flag},
       {"$0.sum()", 1, both, RUN(t[0].sum())},
       {"$0.amax(#0, #1)", 1, both, RUN(t[0].amax(n[0], n[1] != 0)), dim_and_flag},
       {"$0.amin(#0, #1)", 1, exact, RUN(t[0].amin(n[0], n[1] != 0)), dim_and_flag},
@@ -138,15 +149,19 @@ const std::vector<Rule>& rules() {
       {"$0.mean(#0, #1)", 1, smooth, RUN(t[0].mean(n[0], n[1] != 0)), dim_and_flag},
       {"$0.softmax(#0)", 1, smooth, RUN(t[0].softmax(n[0])), one_dim},
       {"$0.log_softmax(#0)", 1, smooth, RUN(t[0].log_softmax(n[0])), one_dim},
-      {"$0.var({#0}, false, #1)", 1, smooth, RUN(t[0].var(at::IntArrayRef{n[0]}, false, n[1] != 0)), dim_and_flag},
+      {"$0.var({#0}, false, #1)", 1, smooth, RUN(t[0].var(at::IntArrayRef{n[0]}, false, n[1] != 0)),
+       dim_and_flag},
       {"at::layer_norm($0, {$0.size(-1)})", 1, smooth, RUN(at::layer_norm(t[0], {t[0].size(-1)}))},
       // movement
       {"at::cat({$0, $1}, #0)", 2, both, RUN(at::cat({t[0], t[1]}, n[0])), one_dim},
-      {"at::cat({$0, $0.slice(#0, 0, 1)}, #0)", 1, both, RUN(at::cat({t[0], t[0].slice(n[0], 0, 1)}, n[0])), one_dim},
+      {"at::cat({$0, $0.slice(#0, 0, 1)}, #0)", 1, both, RUN(at::cat({t[0], t[0].slice(n[0], 0, 1)}, n[0])),
+       one_dim},
       {"at::stack({$0, $0 + 1}, #0)", 1, both, RUN(at::stack({t[0], t[0] + 1}, n[0])), one_dim},
       {"$0.repeat({#0, 1, 2})", 1, both, RUN(t[0].repeat({n[0], 1, 2})), one_to_three},
-      {"at::constant_pad_nd($0, {#0, 1}, 2)", 1, both, RUN(at::constant_pad_nd(t[0], {n[0], 1}, 2)), one_to_three},
-      {"at::constant_pad_nd($0, {-1, #0})", 1, both, RUN(at::constant_pad_nd(t[0], {-1, n[0]})), one_to_three},
+      {"at::constant_pad_nd($0, {#0, 1}, 2)", 1, both, RUN(at::constant_pad_nd(t[0], {n[0], 1}, 2)),
+       one_to_three},
+      {"at::constant_pad_nd($0, {-1, #0})", 1, both, RUN(at::constant_pad_nd(t[0], {-1, n[0]})),
+       one_to_three},
       {"$0.index_select(#0, v0)", 1, both, RUN(t[0].index_select(n[0], t[1])), one_dim},
       {"$0.index({v0})", 1, both, RUN(t[0].index({t[1]}))},
       {"$0.tril(#0)", 1, both, RUN(t[0].tril(n[0])), one_to_three},
@@ -154,12 +169,14 @@ const std::vector<Rule>& rules() {
       // changes in place
       {"changed($0, [&](auto& x) { x.slice(#0, #1, #2, #3).add_(1); })", 1, both,
        RUN(changed(t[0], [&](Tensor& x) { x.slice(n[0], n[1], n[2], n[3]).add_(1); })), slice_of},
-      {"changed($0, [&](auto& x) { x.select(#0, #1).mul_(2); })", 1, both, RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).mul_(2); })), row_of},
+      {"changed($0, [&](auto& x) { x.select(#0, #1).mul_(2); })", 1, both,
+       RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).mul_(2); })), row_of},
       {"changed($0, [&](auto& x) { x.select(#0, #1).copy_($1); })", 2, both,
        RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).copy_(t[1]); })), row_of},
       {"changed($0, [&](auto& x) { x.transpose(#0, #1).sub_($1); })", 2, both,
        RUN(changed(t[0], [&](Tensor& x) { x.transpose(n[0], n[1]).sub_(t[1]); })), two_dims},
-      {"changed($0, [&](auto& x) { x.diagonal().zero_(); })", 1, both, RUN(changed(t[0], [&](Tensor& x) { x.diagonal().zero_(); }))},
+      {"changed($0, [&](auto& x) { x.diagonal().zero_(); })", 1, both,
+       RUN(changed(t[0], [&](Tensor& x) { x.diagonal().zero_(); }))},
       // calls
       {"$0.matmul($1)", 2, both, RUN(t[0].matmul(t[1]))},
       {"$0.matmul($1.transpose(-1, -2))", 2, both, RUN(t[0].matmul(t[1].transpose(-1, -2)))},
@@ -216,7 +233,8 @@ Tensors Program::make_inputs(uint64_t seed, Sort sort) const {
     if (input.layout == 1) std::reverse(sizes.begin(), sizes.end());
     if (input.layout == 2 && !sizes.empty()) sizes.back() *= 2;
     if (input.layout == 3 && !sizes.empty()) sizes[0] = 1;
-    const auto values = sort == exact ? at::randint(-3, 4, sizes).to(input.dtype) : at::randn(sizes, at::dtype(input.dtype));
+    const auto values =
+        sort == exact ? at::randint(-3, 4, sizes).to(input.dtype) : at::randn(sizes, at::dtype(input.dtype));
     auto tensor = values;
     if (input.layout == 1) {
       Ints order;
@@ -235,14 +253,17 @@ std::string Program::text() const {
   const char* layouts[] = {"row-major", "transposed", "every other element", "expanded"};
   out << "  auto v0 = at::tensor({1, 0, 1}, at::kLong);\n";
   for (size_t i = 0; i < inputs.size(); ++i)
-    out << "  auto v" << i + 1 << " = input(" << at::IntArrayRef(inputs[i].sizes) << ", " << inputs[i].dtype << ", \""
-        << layouts[inputs[i].layout] << "\");\n";
+    out << "  auto v" << i + 1 << " = input(" << at::IntArrayRef(inputs[i].sizes) << ", " << inputs[i].dtype
+        << ", \"" << layouts[inputs[i].layout] << "\");\n";
   for (size_t i = 0; i < ops.size(); ++i) {
     out << "  auto v" << inputs.size() + 1 + i << " = ";
     for (const char* c = ops[i].rule->text; *c; ++c) {
-      if (*c == '$') out << "v" << ops[i].arguments[static_cast<size_t>(*++c - '0')];
-      else if (*c == '#') out << ops[i].numbers[static_cast<size_t>(*++c - '0')];
-      else out << *c;
+      if (*c == '$')
+        out << "v" << ops[i].arguments[static_cast<size_t>(*++c - '0')];
+      else if (*c == '#')
+        out << ops[i].numbers[static_cast<size_t>(*++c - '0')];
+      else
+        out << *c;
     }
     out << ";\n";
   }
@@ -267,12 +288,14 @@ Program generate(uint64_t seed, Sort sort) {
   Program program;
   program.gradients = sort == smooth && r.chance(0.5);
   const Ints base{r.number(1, 5), r.number(1, 9), r.number(1, 5)};
-  constexpr at::ScalarType kinds[] = {at::kDouble, at::kLong, at::kFloat, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool, at::kHalf, at::kBFloat16};
+  constexpr at::ScalarType kinds[] = {at::kDouble, at::kLong, at::kFloat, at::kInt,  at::kShort,
+                                      at::kChar,   at::kByte, at::kBool,  at::kHalf, at::kBFloat16};
   const int64_t count = r.number(1, 3);
   for (int64_t i = 0; i < count; ++i) {
     Program::Input input;
     for (const int64_t size : base)
-      if (r.chance(0.75)) input.sizes.push_back(r.chance(0.15) ? 1 : r.chance(0.03) ? 0 : r.chance(0.04) ? 70 : size);
+      if (r.chance(0.75))
+        input.sizes.push_back(r.chance(0.15) ? 1 : r.chance(0.03) ? 0 : r.chance(0.04) ? 70 : size);
     input.dtype = sort == smooth ? at::kDouble : kinds[r.chance(0.5) ? 0 : r.number(0, 9)];
     input.layout = static_cast<int>(r.chance(0.5) ? 0 : r.number(1, program.gradients ? 2 : 3));
     program.inputs.push_back(input);
@@ -310,22 +333,27 @@ Program generate(uint64_t seed, Sort sort) {
 
 // --- holding it against eager
 
-std::string compare_gradients(const Program& program, const Tensors& inputs, const Tensors& got, const Tensors& want) {
+std::string compare_gradients(const Program& program, const Tensors& inputs, const Tensors& got,
+                              const Tensors& want) {
   Tensors ours, theirs, leaves(inputs.begin() + 1, inputs.end());
   for (size_t i = 0; i < want.size(); ++i)
-    if (want[i].requires_grad()) ours.push_back(got[i].mul(0.7).sum()), theirs.push_back(want[i].mul(0.7).sum());
+    if (want[i].requires_grad())
+      ours.push_back(got[i].mul(0.7).sum()), theirs.push_back(want[i].mul(0.7).sum());
   if (theirs.empty()) return "";
-  const auto a = torch::autograd::grad(ours, leaves, {}, {}, false, true), b = torch::autograd::grad(theirs, leaves, {}, {}, false, true);
+  const auto a = torch::autograd::grad(ours, leaves, {}, {}, false, true),
+             b = torch::autograd::grad(theirs, leaves, {}, {}, false, true);
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!b[i].defined() && a[i].defined() && a[i].eq(0).all().item<bool>()) continue;
-    if (auto what = differs(a[i], b[i], {1e-6, 1e-7, 1e-9}); !what.empty()) return "the gradient of v" + std::to_string(i + 1) + " " + what;
+    if (auto what = differs(a[i], b[i], {1e-6, 1e-7, 1e-9}); !what.empty())
+      return "the gradient of v" + std::to_string(i + 1) + " " + what;
   }
   return "";
 }
 
 /// What is wrong with the program; empty if nothing.
 std::string judge(const Program& program, Sort sort, uint64_t seed) {
-  const testing_tools::Tolerance tolerance = sort == exact ? testing_tools::Tolerance{0, 0, 0} : testing_tools::Tolerance{1e-7, 1e-8, 1e-10};
+  const testing_tools::Tolerance tolerance =
+      sort == exact ? testing_tools::Tolerance{0, 0, 0} : testing_tools::Tolerance{1e-7, 1e-8, 1e-10};
   const auto function = [&program](Tensors in) { return program.run(in); };
   try {
     const auto fast = compile(function, {.fullgraph = true, .verify = false, .cache = false});
@@ -338,7 +366,8 @@ std::string judge(const Program& program, Sort sort, uint64_t seed) {
           return "call " + std::to_string(call) + ": v" + std::to_string(program.results[i]) + " " + what;
         for (int64_t d = 0; d < want[i].dim() && want[i].numel() > 0; ++d)
           if (want[i].size(d) > 1 && got[i].stride(d) != want[i].stride(d))
-            return "v" + std::to_string(program.results[i]) + " has other strides: " + testing::PrintToString(got[i].strides().vec()) + " not " +
+            return "v" + std::to_string(program.results[i]) +
+                   " has other strides: " + testing::PrintToString(got[i].strides().vec()) + " not " +
                    testing::PrintToString(want[i].strides().vec());
       }
       if (program.gradients)
@@ -392,12 +421,15 @@ Program shrunk(Program program, Sort sort, uint64_t seed) {
       if (still_fails(candidate)) program = candidate, changed = true;
     }
     for (size_t i = program.ops.size(); i-- > 0;)
-      if (const auto candidate = without(program, i); still_fails(candidate)) program = candidate, changed = true;
+      if (const auto candidate = without(program, i); still_fails(candidate))
+        program = candidate, changed = true;
     for (auto& input : program.inputs) {
       const auto before = std::exchange(input.layout, 0);
       if (before == 0) continue;
-      if (still_fails(program)) changed = true;
-      else input.layout = before;
+      if (still_fails(program))
+        changed = true;
+      else
+        input.layout = before;
     }
   }
   return program;

@@ -1,4 +1,5 @@
-// What becomes one kernel, and what must not. Every graph is also run, over ATen and compiled, with the same results.
+// What becomes one kernel, and what must not. Every graph is also run, over ATen and compiled, with the same
+// results.
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
@@ -10,7 +11,9 @@ namespace {
 struct Counts {
   int kernels = 0, calls = 0;
   bool operator==(const Counts&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const Counts& c) { return out << c.kernels << " kernels, " << c.calls << " calls"; }
+  friend std::ostream& operator<<(std::ostream& out, const Counts& c) {
+    return out << c.kernels << " kernels, " << c.calls << " calls";
+  }
 };
 
 /// Launches and calls of the compiled graph, which is run too.
@@ -35,7 +38,8 @@ TEST(Fusion, PointwiseChain) {
   %5: f32[4, 33] = aten::tanh(self=%4)
   return (%5)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, SiluTimes) {
@@ -44,7 +48,8 @@ TEST(Fusion, SiluTimes) {
   %3: f32[4, 33] = aten::mul.Tensor(self=%2, other=%1)
   return (%3)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, BiasAndGelu) {
@@ -53,29 +58,35 @@ TEST(Fusion, BiasAndGelu) {
   %3: bf16[4, 33] = aten::gelu(self=%2, approximate="tanh")
   return (%3)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, Softmax) {
   for (const char* op : {"_softmax", "_log_softmax"})
     for (const char* dim : {"-1", "0"})
       EXPECT_EQ(counts_of(std::string(R"(graph(%0 "x": f32[5, 33]) {
-  %1: f32[5, 33] = aten::)") + op + "(self=%0, dim=" + dim + R"(, half_to_float=false)
+  %1: f32[5, 33] = aten::)") +
+                          op + "(self=%0, dim=" + dim + R"(, half_to_float=false)
   return (%1)
 }
-)"), kernels(1)) << op << " over " << dim;
+)"),
+                kernels(1))
+          << op << " over " << dim;
 }
 
 TEST(Fusion, SoftmaxBackward) {
   const auto backward_of = [](const char* op) {
     return std::string(R"(graph(%0 "grad": f32[5, 33], %1 "y": f32[5, 33]) {
-  %2: f32[5, 33] = aten::)") + op + R"((grad_output=%0, output=%1, dim=-1, input_dtype=f32)
+  %2: f32[5, 33] = aten::)") +
+           op + R"((grad_output=%0, output=%1, dim=-1, input_dtype=f32)
   return (%2)
 }
 )";
   };
   EXPECT_EQ(counts_of(backward_of("_softmax_backward_data")), kernels(1));
-  // The exponential has no reader in common with the sum when it is placed, and kernels are not joined afterwards.
+  // The exponential has no reader in common with the sum when it is placed, and kernels are not joined
+  // afterwards.
   EXPECT_EQ(counts_of(backward_of("_log_softmax_backward_data")), kernels(2));
 }
 
@@ -86,7 +97,8 @@ TEST(Fusion, MaskedScaledSoftmax) {
   %4: f32[2, 3, 5, 7] = aten::_softmax(self=%3, dim=-1, half_to_float=false)
   return (%4)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 const char* const layer_norm_text = R"(graph(%0 "x": f32[5, 33], %1 "w": f32[33], %2 "b": f32[33]) {
@@ -99,11 +111,14 @@ TEST(Fusion, LayerNorm) { EXPECT_EQ(counts_of(layer_norm_text), kernels(1)); }
 
 TEST(Fusion, LayerNormBackward) {
   // One for the input; the sums over the rows for weight and bias are another.
-  EXPECT_EQ(counts_of(R"(graph(%0 "grad": f32[5, 33], %1 "x": f32[5, 33], %2 "mean": f32[5, 1], %3 "rstd": f32[5, 1], %4 "w": f32[33], %5 "b": f32[33]) {
+  EXPECT_EQ(
+      counts_of(
+          R"(graph(%0 "grad": f32[5, 33], %1 "x": f32[5, 33], %2 "mean": f32[5, 1], %3 "rstd": f32[5, 1], %4 "w": f32[33], %5 "b": f32[33]) {
   %6: f32[5, 33], %7: f32[33], %8: f32[33] = aten::native_layer_norm_backward(grad_out=%0, input=%1, normalized_shape=[33], mean=%2, rstd=%3, weight=%4, bias=%5, output_mask=[true, true, true])
   return (%6, %7, %8)
 }
-)"), kernels(2));
+)"),
+      kernels(2));
 }
 
 const char* const rms_norm_body = R"(
@@ -116,12 +131,16 @@ const char* const rms_norm_body = R"(
 )";
 
 TEST(Fusion, RmsNorm) {
-  EXPECT_EQ(counts_of(std::string(R"(graph(%9 "x": f32[5, 33], %1 "w": f32[33]) {)") + rms_norm_body + "  return (%15)\n}\n"), kernels(1));
+  EXPECT_EQ(counts_of(std::string(R"(graph(%9 "x": f32[5, 33], %1 "w": f32[33]) {)") + rms_norm_body +
+                      "  return (%15)\n}\n"),
+            kernels(1));
 }
 
 TEST(Fusion, ResidualAndRmsNorm) {
   EXPECT_EQ(counts_of(std::string(R"(graph(%0 "x": f32[5, 33], %1 "w": f32[33], %2 "delta": f32[5, 33]) {
-  %9: f32[5, 33] = aten::add.Tensor(self=%0, other=%2))") + rms_norm_body + "  return (%9, %15)\n}\n"), kernels(1));
+  %9: f32[5, 33] = aten::add.Tensor(self=%0, other=%2))") +
+                      rms_norm_body + "  return (%9, %15)\n}\n"),
+            kernels(1));
 }
 
 TEST(Fusion, RmsNormInHalfPrecision) {
@@ -136,7 +155,8 @@ TEST(Fusion, RmsNormInHalfPrecision) {
   %9: bf16[5, 33] = aten::mul.Tensor(self=%1, other=%8)
   return (%9)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, Rope) {
@@ -150,27 +170,32 @@ TEST(Fusion, Rope) {
   %9: f32[2, 3, 5, 8] = aten::add.Tensor(self=%7, other=%8)
   return (%9)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, CrossEntropy) {
-  // The losses of the rows are gathered from what the first kernel made; then come one for them, one for their number
-  // and one for the mean, since kernels that turn out to belong together are not joined afterwards.
+  // The losses of the rows are gathered from what the first kernel made; then come one for them, one for
+  // their number and one for the mean, since kernels that turn out to belong together are not joined
+  // afterwards.
   EXPECT_EQ(counts_of(R"(graph(%0 "logits": f32[5, 33], %1 "targets": i64[5]) {
   %2: f32[5, 33] = aten::_log_softmax(self=%0, dim=1, half_to_float=false)
   %3: f32[], %4: f32[] = aten::nll_loss_forward(self=%2, target=%1, weight=None, reduction=1, ignore_index=-100)
   return (%3)
 }
-)"), kernels(4));
+)"),
+            kernels(4));
 }
 
 TEST(Fusion, CrossEntropyBackward) {
-  EXPECT_EQ(counts_of(R"(graph(%0 "grad": f32[], %1 "log_p": f32[5, 33], %2 "targets": i64[5], %3 "total": f32[]) {
+  EXPECT_EQ(
+      counts_of(R"(graph(%0 "grad": f32[], %1 "log_p": f32[5, 33], %2 "targets": i64[5], %3 "total": f32[]) {
   %4: f32[5, 33] = aten::nll_loss_backward(grad_output=%0, self=%1, target=%2, weight=None, reduction=1, ignore_index=-100, total_weight=%3)
   %5: f32[5, 33] = aten::_log_softmax_backward_data(grad_output=%4, output=%1, dim=1, input_dtype=f32)
   return (%5)
 }
-)"), kernels(1));
+)"),
+      kernels(1));
 }
 
 TEST(Fusion, ViewsVanish) {
@@ -183,7 +208,8 @@ TEST(Fusion, ViewsVanish) {
   %6: f32[2, 5, 12] = aten::add.Tensor(self=%5, other=%0)
   return (%6)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, ReductionsOfOneTensorShareTheirLoop) {
@@ -193,7 +219,8 @@ TEST(Fusion, ReductionsOfOneTensorShareTheirLoop) {
   %3: f32[5] = aten::mul.Tensor(self=%1, other=%2)
   return (%1, %3)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 // --- what must stay apart
@@ -205,7 +232,8 @@ TEST(Fusion, no_table_into_its_gather) {
   %3: f32[5, 33] = aten::index_select(self=%2, dim=0, index=%1)
   return (%3)
 }
-)"), kernels(2));
+)"),
+            kernels(2));
 }
 
 TEST(Fusion, indices_into_their_gather) {
@@ -214,7 +242,8 @@ TEST(Fusion, indices_into_their_gather) {
   %3: f32[7, 33] = aten::index_select(self=%0, dim=0, index=%2)
   return (%3)
 }
-)"), kernels(1));
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, no_reduction_needed_transposed) {
@@ -224,11 +253,13 @@ TEST(Fusion, no_reduction_needed_transposed) {
   %3: f32[6, 6] = aten::sub.Tensor(self=%0, other=%2)
   return (%3)
 }
-)"), kernels(2));
+)"),
+            kernels(2));
 }
 
 TEST(Fusion, no_value_of_a_reduction_computed_again_elsewhere) {
-  // Found by the fuzzer: x - max is cheap enough to compute twice, but its maximum is known at one place only.
+  // Found by the fuzzer: x - max is cheap enough to compute twice, but its maximum is known at one place
+  // only.
   EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
   %1: f32[6, 1] = aten::amax(self=%0, dim=[1], keepdim=true)
   %2: f32[6, 6] = aten::sub.Tensor(self=%0, other=%1)
@@ -236,7 +267,8 @@ TEST(Fusion, no_value_of_a_reduction_computed_again_elsewhere) {
   %4: f32[6, 6] = aten::add.Tensor(self=%2, other=%3)
   return (%4)
 }
-)"), kernels(2));
+)"),
+            kernels(2));
 }
 
 TEST(Fusion, no_reduction_of_other_dimensions) {
@@ -245,7 +277,8 @@ TEST(Fusion, no_reduction_of_other_dimensions) {
   %2: f32[33] = aten::sum.dim_IntList(self=%0, dim=[0])
   return (%1, %2)
 }
-)"), kernels(2));
+)"),
+            kernels(2));
 }
 
 TEST(Fusion, no_cycle_through_a_call) {
@@ -256,7 +289,8 @@ TEST(Fusion, no_cycle_through_a_call) {
   %4: f32[6, 6] = aten::add.Tensor(self=%2, other=%3)
   return (%4)
 }
-)"), (Counts{2, 1}));
+)"),
+            (Counts{2, 1}));
 }
 
 TEST(Fusion, no_cycle_through_another_kernel) {
@@ -268,11 +302,13 @@ TEST(Fusion, no_cycle_through_another_kernel) {
   %5: f32[6] = aten::sum.dim_IntList(self=%4, dim=[1])
   return (%5)
 }
-)"), kernels(2));
+)"),
+            kernels(2));
 }
 
 TEST(Fusion, no_guard_around_a_reduction) {
-  // Found by the op cases: the sum over the rows was taken under the guard of the row it is put into, so of one row only.
+  // Found by the op cases: the sum over the rows was taken under the guard of the row it is put into, so of
+  // one row only.
   counts_of(R"(graph(%0 "x": f32[4, 33]) {
   %1: f32[33] = aten::sum.dim_IntList(self=%0, dim=[0])
   %2: f32[4, 33] = aten::select_backward(grad_output=%1, input_sizes=[4, 33], dim=0, index=2)
@@ -282,7 +318,8 @@ TEST(Fusion, no_guard_around_a_reduction) {
 }
 
 TEST(Fusion, no_memory_shared_with_a_view_that_is_a_call) {
-  // Found by the fuzzer: as_strided sees the memory of its argument, which must not be given to others meanwhile.
+  // Found by the fuzzer: as_strided sees the memory of its argument, which must not be given to others
+  // meanwhile.
   counts_of(R"(graph(%0 "x": f32[8]) {
   %1: f32[8] = aten::exp(self=%0)
   %2: f32[4]{2} = aten::as_strided(self=%1, size=[4], stride=[2], storage_offset=0)
@@ -312,7 +349,9 @@ TEST(Fusion, ReductionOverADimensionOfOne) {
   %2: f32[5, 1] = aten::_softmax(self=%0, dim=1, half_to_float=false)
   return (%1, %2)
 }
-)").calls, 0);
+)")
+                .calls,
+            0);
 }
 
 TEST(Fusion, TextOfASchedule) {

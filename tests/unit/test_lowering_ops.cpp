@@ -40,7 +40,11 @@ struct Layout {
   enum class How : uint8_t { contiguous, transposed, stepped, expanded, special } how;
   std::vector<int64_t> sizes;
   const char* name;
-  enum class Run : uint8_t { always, often, seldom } run = Run::often;  ///< for every dtype, most, few: they cost time
+  enum class Run : uint8_t {
+    always,
+    often,
+    seldom
+  } run = Run::often;  ///< for every dtype, most, few: they cost time
 };
 using Run = Layout::Run;
 using How = Layout::How;
@@ -83,7 +87,8 @@ Tensor laid_out(const Layout& layout, const std::function<Tensor(at::IntArrayRef
     case How::expanded:
       sizes[0] = 1;
       return fill(sizes).expand(layout.sizes);
-    default: return fill(sizes);
+    default:
+      return fill(sizes);
   }
 }
 
@@ -96,8 +101,9 @@ Tensor random_numbers(at::ScalarType dtype, at::IntArrayRef sizes) {
 template <class T>
 Tensor integer_edges(at::ScalarType dtype) {
   using Limits = std::numeric_limits<T>;
-  const std::vector<int64_t> edges = {Limits::min(), Limits::min() + 1, 0, 1, 2, 3, 7, 100, Limits::max() - 1, Limits::max(),
-                                      Limits::max() / 2, Limits::max() / 2 + 1};
+  const std::vector<int64_t> edges = {
+      Limits::min(),     Limits::min() + 1,    0, 1, 2, 3, 7, 100, Limits::max() - 1, Limits::max(),
+      Limits::max() / 2, Limits::max() / 2 + 1};
   auto made = at::tensor(edges, at::kLong).to(dtype);
   return std::is_signed_v<T> ? at::cat({made, at::tensor({-1, -2, -3, -100}, at::kLong).to(dtype)}) : made;
 }
@@ -105,20 +111,36 @@ Tensor integer_edges(at::ScalarType dtype) {
 Tensor edges(at::ScalarType dtype) {
   const double inf = INFINITY;
   switch (dtype) {
-    case at::kLong: return integer_edges<int64_t>(dtype);
-    case at::kInt: return integer_edges<int32_t>(dtype);
-    case at::kShort: return integer_edges<int16_t>(dtype);
-    case at::kChar: return integer_edges<int8_t>(dtype);
-    case at::kByte: return integer_edges<uint8_t>(dtype);
-    case at::kBool: return at::tensor({0, 1}).to(dtype);
-    default: break;
+    case at::kLong:
+      return integer_edges<int64_t>(dtype);
+    case at::kInt:
+      return integer_edges<int32_t>(dtype);
+    case at::kShort:
+      return integer_edges<int16_t>(dtype);
+    case at::kChar:
+      return integer_edges<int8_t>(dtype);
+    case at::kByte:
+      return integer_edges<uint8_t>(dtype);
+    case at::kBool:
+      return at::tensor({0, 1}).to(dtype);
+    default:
+      break;
   }
-  std::vector<double> values = {NAN, inf, -inf, 0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3, 1e-3, -1e-3, 0.1, 10, -10, 20.5, -20.5};
+  std::vector<double> values = {NAN, inf,  -inf, 0.0,  -0.0,  1,   -1, 0.5, -0.5, 1.5,
+                                2.5, -2.5, 3,    1e-3, -1e-3, 0.1, 10, -10, 20.5, -20.5};
   switch (dtype) {
-    case at::kFloat: values.insert(values.end(), {1e-40, -1e-40, 3.4e38, -3.4e38, 88.5, 89, -103.5, 1e-30, 1e10, 16777217}); break;
-    case at::kDouble: values.insert(values.end(), {1e-310, 1.7e308, -1.7e308, 709.5, 710, -745, 1e15}); break;
-    case at::kHalf: values.insert(values.end(), {6e-8, 65504, -65504, 11, 2049}); break;
-    default: values.insert(values.end(), {1e-40, 3.3e38, 88.5, 257}); break;
+    case at::kFloat:
+      values.insert(values.end(), {1e-40, -1e-40, 3.4e38, -3.4e38, 88.5, 89, -103.5, 1e-30, 1e10, 16777217});
+      break;
+    case at::kDouble:
+      values.insert(values.end(), {1e-310, 1.7e308, -1.7e308, 709.5, 710, -745, 1e15});
+      break;
+    case at::kHalf:
+      values.insert(values.end(), {6e-8, 65504, -65504, 11, 2049});
+      break;
+    default:
+      values.insert(values.end(), {1e-40, 3.3e38, 88.5, 257});
+      break;
   }
   return at::tensor(values, at::kDouble).to(dtype);
 }
@@ -147,9 +169,14 @@ Inputs inputs_for(const Layout& layout, at::ScalarType dtype) {
   const auto numbers = [&](at::IntArrayRef sizes) { return random_numbers(dtype, sizes); };
   made.x = laid_out(layout, numbers), made.y = laid_out(layout, numbers), made.z = laid_out(layout, numbers);
   const bool real = at::isFloatingType(dtype);
-  made.p = laid_out(layout, [&](at::IntArrayRef s) { return (real ? at::rand(s).mul(3).add(0.1) : at::randint(1, 4, s)).to(dtype); });
+  made.p = laid_out(layout, [&](at::IntArrayRef s) {
+    return (real ? at::rand(s).mul(3).add(0.1) : at::randint(1, 4, s)).to(dtype);
+  });
   made.u = laid_out(layout, [&](at::IntArrayRef s) {
-    return (real ? at::rand(s).mul(1.8).sub(0.9) : dtype == at::kByte ? at::randint(0, 2, s) : at::randint(-1, 2, s)).to(dtype);
+    return (real                 ? at::rand(s).mul(1.8).sub(0.9)
+            : dtype == at::kByte ? at::randint(0, 2, s)
+                                 : at::randint(-1, 2, s))
+        .to(dtype);
   });
   made.mask = laid_out(layout, [&](at::IntArrayRef s) { return at::randint(0, 2, s).to(at::kBool); });
   const int64_t rows = layout.sizes.empty() ? 1 : std::max<int64_t>(layout.sizes[0], 1);
@@ -163,10 +190,13 @@ Inputs inputs_for(const Layout& layout, at::ScalarType dtype) {
 /// Every way of storing a number gets every layout; those that differ in width only get a few.
 bool chosen(const Layout& layout, at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return true;
+    case at::kFloat:
+      return true;
     case at::kBFloat16:
-    case at::kLong: return layout.run != Run::seldom;
-    default: return layout.run == Run::always;
+    case at::kLong:
+      return layout.run != Run::seldom;
+    default:
+      return layout.run == Run::always;
   }
 }
 
@@ -185,7 +215,9 @@ bool applies(const Case& c, const Layout& layout, at::ScalarType dtype) {
 
 // --- running
 
-CompileOptions options(bool verify) { return {.fullgraph = true, .recompile_limit = 1000, .verify = verify, .cache = false}; }
+CompileOptions options(bool verify) {
+  return {.fullgraph = true, .recompile_limit = 1000, .verify = verify, .cache = false};
+}
 
 /// Values near cancellation are exact in neither; the largest value says how much that is.
 Tolerance tolerance_at(const Layout& layout, at::ScalarType dtype) {
@@ -220,34 +252,41 @@ std::set<std::string> calls_of(const Case& c, const Tensors& inputs) {
 }
 
 /// What is wrong with the cases, compiled together; an exception says nothing about which.
-void compare_together(const Cases& cases, const Layout& layout, at::ScalarType dtype, bool calls, std::vector<std::string>& wrong) {
+void compare_together(const Cases& cases, const Layout& layout, at::ScalarType dtype, bool calls,
+                      std::vector<std::string>& wrong) {
   reset();
   const auto eager = [cases](Tensors inputs) { return run_cases(cases, inputs); };
   const auto fast = compile(eager, options(false));
-  const auto where = [&](size_t i) { return cases[i].op + " (case " + std::to_string(i) + ") " + layout.name + " " + c10::toString(dtype); };
+  const auto where = [&](size_t i) {
+    return cases[i].op + " (case " + std::to_string(i) + ") " + layout.name + " " + c10::toString(dtype);
+  };
   for (int call = 0; call < 2; ++call) {
     const auto inputs = inputs_for(layout, dtype).list();
     const auto got = fast(inputs), want = eager(inputs);
     for (size_t i = 0; i < cases.size(); ++i) {
       auto tolerance = tolerance_at(layout, want[i].scalar_type());
       if (half(dtype) && want[i].is_floating_point()) tolerance = tolerance_at(layout, dtype);
-      if (const auto what = differs(got[i], want[i], tolerance); !what.empty()) wrong.push_back(where(i) + " " + what);
+      if (const auto what = differs(got[i], want[i], tolerance); !what.empty())
+        wrong.push_back(where(i) + " " + what);
     }
   }
   if (!calls && counters().extern_calls > 0)
     for (size_t i = 0; i < cases.size(); ++i)
-      for (const auto& name : calls_of(cases[i], inputs_for(layout, dtype).list())) wrong.push_back(where(i) + " calls " + name);
+      for (const auto& name : calls_of(cases[i], inputs_for(layout, dtype).list()))
+        wrong.push_back(where(i) + " calls " + name);
   if (!calls && counters().kernels == 0) wrong.push_back("no kernel at all for " + where(0));
 }
 
-void compare(const Cases& cases, const Layout& layout, at::ScalarType dtype, bool calls, std::vector<std::string>& wrong) {
+void compare(const Cases& cases, const Layout& layout, at::ScalarType dtype, bool calls,
+             std::vector<std::string>& wrong) {
   if (cases.empty()) return;
   try {
     compare_together(cases, layout, dtype, calls, wrong);
   } catch (const std::exception& error) {
     if (cases.size() == 1) {
       const std::string text = error.what();
-      wrong.push_back(cases[0].op + " " + layout.name + " " + c10::toString(dtype) + " throws " + text.substr(0, text.find('\n')));
+      wrong.push_back(cases[0].op + " " + layout.name + " " + c10::toString(dtype) + " throws " +
+                      text.substr(0, text.find('\n')));
       return;
     }
     for (const auto& c : cases) compare({c}, layout, dtype, calls, wrong);
@@ -260,7 +299,9 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-std::string name_of_dtype(const testing::TestParamInfo<at::ScalarType>& info) { return c10::toString(info.param); }
+std::string name_of_dtype(const testing::TestParamInfo<at::ScalarType>& info) {
+  return c10::toString(info.param);
+}
 
 class LoweringOps : public testing::TestWithParam<at::ScalarType> {
  protected:
@@ -290,13 +331,17 @@ TEST_P(LoweringOps, Composed) { check(op_cases::composed_cases()); }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, LoweringOps, testing::ValuesIn(dtypes), name_of_dtype);
 
-bool has_gradient(const Case& c) { return (c.types & op_cases::floats) && !(c.needs & op_cases::no_gradient); }
+bool has_gradient(const Case& c) {
+  return (c.types & op_cases::floats) && !(c.needs & op_cases::no_gradient);
+}
 
 TEST(LoweringTables, EveryOperatorHasACase) {
   std::set<std::string> seen;
   const Layout layout = layouts()[0];
   for (const auto& c : op_cases::all_cases()) {
-    const auto dtype = c.types & op_cases::floats ? at::kFloat : c.types & op_cases::ints ? at::kLong : at::kBool;
+    const auto dtype = c.types & op_cases::floats ? at::kFloat
+                       : c.types & op_cases::ints ? at::kLong
+                                                  : at::kBool;
     auto inputs = inputs_for(layout, dtype).list();
     if (has_gradient(c))
       for (size_t i = 0; i < 5; ++i) inputs[i].requires_grad_();
@@ -304,7 +349,8 @@ TEST(LoweringTables, EveryOperatorHasACase) {
     const Traceable function = [&](const Tensors& in) { return Tensors{c.run(Inputs::of(in))}; };
     std::set<std::string> names;
     collect(capture({&function, inputs, &none, has_gradient(c)}).graph, names);
-    EXPECT_TRUE(names.contains(c.op)) << c.op << " is not what its case records: " << testing::PrintToString(names);
+    EXPECT_TRUE(names.contains(c.op))
+        << c.op << " is not what its case records: " << testing::PrintToString(names);
     seen.insert(names.begin(), names.end());
   }
   for (const auto& c : op_cases::text_cases()) collect(ir::parse(c.text), seen);
@@ -323,7 +369,8 @@ TEST(LoweringTables, OperatorsThatOnlyGraphsHave) {
 class LoweringGradients : public testing::TestWithParam<at::ScalarType> {};
 
 /// One function per case: gradients of several would add up.
-void compare_gradients(const Case& c, const Layout& layout, at::ScalarType dtype, std::vector<std::string>& wrong) {
+void compare_gradients(const Case& c, const Layout& layout, at::ScalarType dtype,
+                       std::vector<std::string>& wrong) {
   const auto where = c.op + " " + layout.name + " " + c10::toString(dtype) + " ";
   try {
     const auto eager = [&c](Tensors inputs) { return c.run(Inputs::of(inputs)); };
@@ -363,12 +410,14 @@ TEST_P(LoweringGradients, OfEveryCase) {
   std::vector<std::string> wrong;
   for (const auto& c : op_cases::all_cases())
     for (const size_t l : GetParam() == at::kFloat ? std::vector<size_t>{0, 1} : std::vector<size_t>{0})
-      if (has_gradient(c) && applies(c, layouts()[l], GetParam())) compare_gradients(c, layouts()[l], GetParam(), wrong);
+      if (has_gradient(c) && applies(c, layouts()[l], GetParam()))
+        compare_gradients(c, layouts()[l], GetParam(), wrong);
   EXPECT_TRUE(wrong.empty()) << wrong.size() << " wrong:\n" << joined(wrong);
   EXPECT_GT(counters().kernels, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, LoweringGradients, testing::Values(at::kFloat, at::kBFloat16), name_of_dtype);
+INSTANTIATE_TEST_SUITE_P(DTypes, LoweringGradients, testing::Values(at::kFloat, at::kBFloat16),
+                         name_of_dtype);
 
 // --- operands that differ
 
@@ -388,7 +437,8 @@ TEST_P(LoweringOps, MixedDtypes) {
   for (const bool scalars : {false, true}) {
     const auto make = [&] {
       Tensors inputs{random_numbers(GetParam(), {3, 5})};
-      for (const auto dtype : dtypes) inputs.push_back(random_numbers(dtype, scalars ? at::IntArrayRef{} : at::IntArrayRef{5}));
+      for (const auto dtype : dtypes)
+        inputs.push_back(random_numbers(dtype, scalars ? at::IntArrayRef{} : at::IntArrayRef{5}));
       return inputs;
     };
     const auto eager = [](Tensors in) { return mixed(in[0], {in.begin() + 1, in.end()}); };
@@ -409,9 +459,21 @@ TEST_P(LoweringOps, MixedDtypes) {
 
 TEST_P(LoweringOps, Scalars) {
   const auto eager = [](Tensor a) {
-    Tensors made{a * 2, a * 2.5, a * true, a + 2.5, a.eq(2), a.eq(2.5), a.lt(0.1), a.ge(true), at::where(a.eq(1), a, 2.5),
-                 at::where(a.eq(1), 2, a), a / 3, a.masked_fill(a.eq(1), 0), at::pow(2.5, a)};
-    if (a.scalar_type() != at::kBool) made.insert(made.end(), {a + 3, 3 - a, 1.5 - a, a.clamp(0.5, 2), a.clamp_min(1)});
+    Tensors made{a * 2,
+                 a * 2.5,
+                 a * true,
+                 a + 2.5,
+                 a.eq(2),
+                 a.eq(2.5),
+                 a.lt(0.1),
+                 a.ge(true),
+                 at::where(a.eq(1), a, 2.5),
+                 at::where(a.eq(1), 2, a),
+                 a / 3,
+                 a.masked_fill(a.eq(1), 0),
+                 at::pow(2.5, a)};
+    if (a.scalar_type() != at::kBool)
+      made.insert(made.end(), {a + 3, 3 - a, 1.5 - a, a.clamp(0.5, 2), a.clamp_min(1)});
     return made;
   };
   const auto fast = compile(eager, options(false));
@@ -424,16 +486,26 @@ TEST_P(LoweringOps, Scalars) {
 
 TEST_P(LoweringOps, BroadcastOfBothOperands) {
   const auto eager = [](Tensor a, Tensor b, Tensor c) {
-    return Tensors{a * b, at::maximum(b, a), a.lt(b), at::where(b.ne(0), a, c), (a * b).sum({0}), at::maximum(a, b).amax({1}), c * a * b};
+    return Tensors{a * b,
+                   at::maximum(b, a),
+                   a.lt(b),
+                   at::where(b.ne(0), a, c),
+                   (a * b).sum({0}),
+                   at::maximum(a, b).amax({1}),
+                   c * a * b};
   };
   const auto fast = compile(eager, options(false));
-  const auto shapes = std::vector<std::array<std::vector<int64_t>, 3>>{
-      {{{4, 1}, {1, 17}, {}}}, {{{17}, {4, 17}, {1}}}, {{{2, 1, 5}, {3, 1}, {5}}}, {{{1, 1}, {6, 65}, {6, 1}}}};
+  const auto shapes = std::vector<std::array<std::vector<int64_t>, 3>>{{{{4, 1}, {1, 17}, {}}},
+                                                                       {{{17}, {4, 17}, {1}}},
+                                                                       {{{2, 1, 5}, {3, 1}, {5}}},
+                                                                       {{{1, 1}, {6, 65}, {6, 1}}}};
   for (const auto& [a, b, c] : shapes)
     for (int call = 0; call < 2; ++call) {
-      const auto x = random_numbers(GetParam(), a), y = random_numbers(GetParam(), b), z = random_numbers(GetParam(), c);
+      const auto x = random_numbers(GetParam(), a), y = random_numbers(GetParam(), b),
+                 z = random_numbers(GetParam(), c);
       const auto got = fast(x, y, z), want = eager(x, y, z);
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(differs(got[i], want[i]), "") << "output " << i << " of " << x.sizes() << y.sizes();
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(differs(got[i], want[i]), "") << "output " << i << " of " << x.sizes() << y.sizes();
     }
 }
 

@@ -1,4 +1,5 @@
-// graft-opt: passes over graphs in text. Exit status: 0 done, 1 an error in the graph or the work, 2 wrong usage.
+// graft-opt: passes over graphs in text. Exit status: 0 done, 1 an error in the graph or the work, 2 wrong
+// usage.
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
@@ -85,18 +86,24 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   CLI::App app{"Runs passes of the compiler over a graph in text and prints what comes out.", "graft-opt"};
   app.footer(
-      "Without --pass and --pipeline the graph is printed as it was read; with --emit of a later level the compiler's\n"
+      "Without --pass and --pipeline the graph is printed as it was read; with --emit of a later level the "
+      "compiler's\n"
       "own passes run first.\n\n"
       "Example:\n"
       "  graft-opt --pass decompose --pass dead-code graph.txt\n"
-      "  graft explain --model DIR --input in.safetensors --emit aten | sed -n '/^graph(/,/^}/p' | graft-opt --emit loops");
+      "  graft explain --model DIR --input in.safetensors --emit aten | sed -n '/^graph(/,/^}/p' | graft-opt "
+      "--emit loops");
   app.set_version_flag("--version", graft::build_summary());
   Flags flags;
   app.add_option("file", flags.file, "Graph in text; - or nothing: standard input");
-  auto* passes = app.add_option("--pass", flags.passes, "Run this pass; may be given several times")->allow_extra_args(false);
+  auto* passes = app.add_option("--pass", flags.passes, "Run this pass; may be given several times")
+                     ->allow_extra_args(false);
   passes->check(CLI::IsMember(pass_names()));
-  app.add_option("--pipeline", flags.pipeline, "Run all passes of: compile, joint")->check(CLI::IsMember({"compile", "joint"}))->excludes(passes);
-  app.add_option("--emit", flags.emit, "Level to print: the graph (aten, core), kernels (fused), their loops, their code")
+  app.add_option("--pipeline", flags.pipeline, "Run all passes of: compile, joint")
+      ->check(CLI::IsMember({"compile", "joint"}))
+      ->excludes(passes);
+  app.add_option("--emit", flags.emit,
+                 "Level to print: the graph (aten, core), kernels (fused), their loops, their code")
       ->check(CLI::IsMember(graft::emit_levels()));
   app.add_flag("--verify-only", flags.verify_only, "Read and check the graph, print nothing");
   app.add_flag("--list-passes", flags.list_passes, "Print the passes, in the order in which they run");

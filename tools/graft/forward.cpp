@@ -99,15 +99,19 @@ void run(const ForwardFlags& flags) {
   NamedTensors results;
   int64_t peak = 0;
   double first = 0;
-  {
-    const MemoryMeter meter;
-    first = seconds([&] { results = call(); });
-    peak = meter.peak();
-  }
   std::vector<double> times;
   times.reserve(static_cast<size_t>(flags.repeat));
-  // The second call is the program's second check; what is timed comes after it.
-  if (flags.repeat > 0 && flags.compile.compile) call();
+  {
+    MemoryMeter meter;
+    first = seconds([&] { results = call(); });
+    if (flags.repeat > 0) {
+      // The second call is the program's second check; what is measured comes after it.
+      if (flags.compile.compile) call();
+      meter.start_again();
+      call();
+    }
+    peak = meter.peak();
+  }
   for (int64_t i = 0; i < flags.repeat; ++i) times.push_back(1e3 * seconds([&] { call(); }));
   std::sort(times.begin(), times.end());
 

@@ -34,16 +34,16 @@ class Interpreter : public Executable {
     }
     dead_.resize(calls_.size());
     for (const auto& [value, when] : last_use)
-      if (value->producer() && !graph.is_result(*value)) dead_[when].push_back(places.at(value));
+      if (!graph.is_result(*value)) dead_[when].push_back(places.at(value));
     for (const auto* result : graph.results()) results_.push_back(result ? places.at(result) : none);
     size_ = places.size();
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, bool /*in_place*/) override {
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool /*in_place*/) override {
     TORCH_CHECK(inputs.size() == inputs_, "the graph takes ", inputs_, " inputs, got ", inputs.size());
     const Plain plain;
     std::vector<at::Tensor> table(size_);
-    for (size_t i = 0; i < inputs.size(); ++i) table[i] = inputs[i];
+    std::move(inputs.begin(), inputs.end(), table.begin());
     for (size_t i = 0; i < calls_.size(); ++i) {
       calls_[i].run(table);
       for (const size_t place : dead_[i]) table[place].reset();

@@ -1,0 +1,365 @@
+// Each pass over small graphs: what it makes of them, what it leaves alone; before and after give the same
+// results.
+#include <gtest/gtest.h>
+
+#include "codegen/lower_tables.h"
+#include "compiled_check.h"
+#include "decomp/decompose.h"
+#include "decomp/table.h"
+#include "ir/verifier.h"
+#include "passes/common_subexpressions.h"
+#include "passes/dead_code.h"
+#include "passes/pipeline.h"
+#include "passes/plain_creation.h"
+
+namespace graft::passes {
+namespace {
+
+using testing_tools::differs;
+
+/// The text with values numbered anew, so that only the graph counts.
+std::string normal(const ir::Graph& graph) { return ir::to_string(ir::clone(graph)); }
+
+std::vector<at::Tensor> results_of(const ir::Graph& graph) {
+  at::manual_seed(3);
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : graph.inputs()) inputs.push_back(testing_tools::numbers_for(input->type()));
+  return ref::compile(graph, {})->run(inputs);
+}
+
+/// Runs the pass; the results stay what they were, also compiled.
+ir::Graph after(void (*pass)(ir::Graph&), const std::string& text) {
+  auto graph = ir::parse(text);
+  const auto want = results_of(graph);
+  pass(graph);
+  ir::verify(graph);
+  const auto got = results_of(graph);
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_EQ(differs(got[i], want[i]), "") << "result " << i << " of\n" << ir::to_string(graph);
+  return graph;
+}
+
+void expect_becomes(void (*pass)(ir::Graph&), const std::string& before, const std::string& expected) {
+  EXPECT_EQ(normal(after(pass, before)), normal(ir::parse(expected)));
+}
+void expect_unchanged(void (*pass)(ir::Graph&), const std::string& text) { expect_becomes(pass, text, text); }
+
+// --- dead code
+
+TEST(DeadCode, UnusedCallsGo) {
+  expect_becomes(eliminate_dead_code, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %2: f32[3] = aten::sin(self=%1)
+  %3: f32[3] = aten::neg(self=%0)
+  return (%3)
+}
+)",
+                 R"(graph(%0 "x": f32[3]) {
+  %3: f32[3] = aten::neg(self=%0)
+  return (%3)
+}
+)");
+}
+
+TEST(DeadCode, no_removal_of_what_is_used_in_part) {
+  expect_unchanged(eliminate_dead_code, R"(graph(%0 "x": f32[2, 3]) {
+  %1: f32[2], %2: i64[2] = aten::max.dim(self=%0, dim=1)
+  return (%2)
+}
+)");
+}
+
+TEST(DeadCode, no_removal_of_random_draws) {
+  // What comes after them would draw other numbers.
+  expect_unchanged(eliminate_dead_code, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::rand_like(self=%0)
+  %2: f32[3] = aten::rand_like(self=%0)
+  return (%2)
+}
+)");
+}
+
+// --- common subexpressions
+
+TEST(CommonSubexpressions, EqualCallsAreOne) {
+  expect_becomes(merge_common_subexpressions, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %2: f32[3] = aten::exp(self=%0)
+  %3: f32[3] = aten::mul.Tensor(self=%1, other=%2)
+  return (%3, %2)
+}
+)",
+                 R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %3: f32[3] = aten::mul.Tensor(self=%1, other=%1)
+  return (%3, %1)
+}
+)");
+}
+
+TEST(CommonSubexpressions, InChains) {
+  expect_becomes(merge_common_subexpressions, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %2: f32[3] = aten::sin(self=%1)
+  %3: f32[3] = aten::exp(self=%0)
+  %4: f32[3] = aten::sin(self=%3)
+  return (%2, %4)
+}
+)",
+                 R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %2: f32[3] = aten::sin(self=%1)
+  return (%2, %2)
+}
+)");
+}
+
+TEST(CommonSubexpressions, ScopesDoNotCount) {
+  const auto graph = after(merge_common_subexpressions, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)  # a
+  %2: f32[3] = aten::exp(self=%0)  # b
+  return (%1, %2)
+}
+)");
+  EXPECT_EQ(graph.nodes().size(), 1U);
+}
+
+TEST(CommonSubexpressions, no_merge_of_other_arguments) {
+  expect_unchanged(merge_common_subexpressions, R"(graph(%0 "x": f32[2, 3], %1 "y": f32[2, 3]) {
+  %2: f32[2, 3] = aten::mul.Scalar(self=%0, other=2)
+  %3: f32[2, 3] = aten::mul.Scalar(self=%0, other=2.0)
+  %4: f32[2, 3] = aten::mul.Scalar(self=%1, other=2)
+  %5: f32[2, 3] = aten::sub.Tensor(self=%0, other=%1)
+  %6: f32[2, 3] = aten::sub.Tensor(self=%1, other=%0)
+  return (%2, %3, %4, %5, %6)
+}
+)");
+}
+
+TEST(CommonSubexpressions, no_merge_of_random_draws) {
+  expect_unchanged(merge_common_subexpressions, R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::rand_like(self=%0)
+  %2: f32[3] = aten::rand_like(self=%0)
+  return (%1, %2)
+}
+)");
+}
+
+// --- plain creation
+
+TEST(PlainCreation, LikenessesBecomeFull) {
+  expect_becomes(make_creation_plain, R"(graph(%0 "x": f32[2, 3]) {
+  %1: f32[2, 3] = aten::zeros_like(self=%0)
+  %2: f32[2, 3] = aten::ones_like(self=%0)
+  %3: f32[2, 3] = aten::full_like(self=%0, fill_value=2.5)
+  %4: f32[4] = aten::new_zeros(self=%0, size=[4])
+  return (%1, %2, %3, %4)
+}
+)",
+                 R"(graph(%0 "x": f32[2, 3]) {
+  %1: f32[2, 3] = aten::full(size=[2, 3], fill_value=0, dtype=f32, device=@cpu)
+  %2: f32[2, 3] = aten::full(size=[2, 3], fill_value=1, dtype=f32, device=@cpu)
+  %3: f32[2, 3] = aten::full(size=[2, 3], fill_value=2.5, dtype=f32, device=@cpu)
+  %4: f32[4] = aten::full(size=[4], fill_value=0, dtype=f32, device=@cpu)
+  return (%1, %2, %3, %4)
+}
+)");
+}
+
+TEST(PlainCreation, TheOtherTensorIsNotNeededAnyMore) {
+  const auto graph = after(make_creation_plain, R"(graph(%0 "x": f32[2, 3]) {
+  %1: f32[2, 3] = aten::exp(self=%0)
+  %2: f32[2, 3] = aten::zeros_like(self=%1)
+  return (%2)
+}
+)");
+  EXPECT_TRUE(graph.nodes().front()->output().users().empty());
+}
+
+TEST(PlainCreation, no_full_for_another_layout) {
+  expect_unchanged(make_creation_plain, R"(graph(%0 "x": f32[2, 3]{1, 2}) {
+  %1: f32[2, 3]{1, 2} = aten::zeros_like(self=%0)
+  return (%1)
+}
+)");
+}
+
+// --- decompositions
+
+/// One graph per decomposition, with arguments that have some of everything.
+const std::vector<std::string>& composed_graphs() {
+  static const std::vector<std::string> graphs = {
+      R"(graph(%0 "x": bf16[2, 5, 3]) {
+  %1: bf16[] = aten::mean(self=%0)
+  %2: bf16[2, 3] = aten::mean.dim(self=%0, dim=[1])
+  %3: bf16[2, 1, 3] = aten::mean.dim(self=%0, dim=[-2], keepdim=true)
+  return (%1, %2, %3)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5]) {
+  %1: f32[4] = aten::var.correction(self=%0, dim=[1], correction=1)
+  %2: f32[1, 5] = aten::std.correction(self=%0, dim=[0], correction=0, keepdim=true)
+  %3: f32[4], %4: f32[4] = aten::var_mean.correction(self=%0, dim=[1], correction=2)
+  return (%1, %2, %3, %4)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5], %1 "g": f32[4, 5]) {
+  %2: f32[4, 5] = aten::_softmax(self=%0, dim=0, half_to_float=false)
+  %3: f32[4, 5] = aten::_log_softmax(self=%0, dim=-1, half_to_float=false)
+  %4: f32[4, 5] = aten::_softmax_backward_data(grad_output=%1, output=%2, dim=0, input_dtype=f32)
+  %5: f32[4, 5] = aten::_log_softmax_backward_data(grad_output=%1, output=%3, dim=-1, input_dtype=f32)
+  return (%2, %3, %4, %5)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5]) {
+  %1: f32[4], %2: i64[4] = aten::max.dim(self=%0, dim=1)
+  %3: f32[1, 5], %4: i64[1, 5] = aten::min.dim(self=%0, dim=0, keepdim=true)
+  return (%1, %2, %3, %4)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5], %1 "w": f32[5], %2 "b": f32[5], %3 "g": f32[4, 5]) {
+  %4: f32[4, 5], %5: f32[4, 1], %6: f32[4, 1] = aten::native_layer_norm(input=%0, normalized_shape=[5], weight=%1, bias=%2, eps=0.001)
+  %7: f32[4, 5], %8: f32[5], %9: f32[5] = aten::native_layer_norm_backward(grad_out=%3, input=%0, normalized_shape=[5], mean=%5, rstd=%6, weight=%1, bias=%2, output_mask=[true, true, true])
+  return (%4, %5, %6, %7, %8, %9)
+}
+)",
+      // The whole tensor is one row: weight and bias have a gradient that is no sum.
+      R"(graph(%0 "x": f32[4, 5], %1 "w": f32[4, 5], %2 "b": f32[4, 5], %3 "g": f32[4, 5]) {
+  %4: f32[4, 5], %5: f32[1, 1], %6: f32[1, 1] = aten::native_layer_norm(input=%0, normalized_shape=[4, 5], weight=%1, bias=%2, eps=0.001)
+  %7: f32[4, 5], %8: f32[4, 5], %9: f32[4, 5] = aten::native_layer_norm_backward(grad_out=%3, input=%0, normalized_shape=[4, 5], mean=%5, rstd=%6, weight=%1, bias=%2, output_mask=[true, true, true])
+  return (%4, %7, %8, %9)
+}
+)",
+      R"(graph(%0 "x": f32[3, 4, 2, 2], %1 "w": f32[4], %2 "b": f32[4], %3 "m": f32[4], %4 "g": f32[3, 4, 2, 2]) {
+  %5: f32[4] = aten::mul.Tensor(self=%3, other=%3)
+  %6: f32[3, 4, 2, 2], %7: f32[0], %8: f32[0] = aten::_native_batch_norm_legit_no_training(input=%0, weight=%1, bias=%2, running_mean=%3, running_var=%5, momentum=0.1, eps=0.001)
+  %9: f32[3, 4, 2, 2], %10: f32[4], %11: f32[4], %12: f32[4], %13: f32[4] = aten::_native_batch_norm_legit_functional(input=%0, weight=%1, bias=%2, running_mean=%3, running_var=%5, training=true, momentum=0.1, eps=0.001)
+  %14: f32[3, 4, 2, 2], %15: f32[4], %16: f32[4] = aten::_native_batch_norm_legit.no_stats(input=%0, weight=%1, bias=None, training=true, momentum=0.1, eps=0.001)
+  %17: f32[3, 4, 2, 2], %18: f32[4], %19: f32[4] = aten::native_batch_norm_backward(grad_out=%4, input=%0, weight=%1, running_mean=%3, running_var=%5, save_mean=%10, save_invstd=%11, train=true, eps=0.001, output_mask=[true, true, true])
+  return (%6, %9, %10, %11, %12, %13, %14, %17, %18, %19)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5], %1 "y": f32[4, 5], %2 "g": f32[]) {
+  %3: f32[] = aten::mse_loss(self=%0, target=%1, reduction=1)
+  %4: f32[4, 5] = aten::mse_loss(self=%0, target=%1, reduction=0)
+  %5: f32[4, 5] = aten::mse_loss_backward(grad_output=%2, self=%0, target=%1, reduction=1)
+  return (%3, %4, %5)
+}
+)",
+      // Reductions over one element are copies.
+      R"(graph(%0 "x": f32[4, 1, 5], %1 "y": f32[], %2 "z": bool[4, 1]) {
+  %3: f32[4, 5] = aten::sum.dim_IntList(self=%0, dim=[1])
+  %4: f32[] = aten::sum(self=%1)
+  %5: i64[4] = aten::sum.dim_IntList(self=%2, dim=[1])
+  %6: f32[] = aten::prod(self=%1)
+  %7: f32[4, 1, 5] = aten::prod.dim_int(self=%0, dim=1, keepdim=true)
+  %8: f32[4, 5] = aten::amax(self=%0, dim=[1])
+  %9: f32[4, 5] = aten::amin(self=%0, dim=[1])
+  %10: f32[] = aten::max(self=%1)
+  %11: f32[] = aten::min(self=%1)
+  %12: bool[] = aten::any(self=%1)
+  %13: bool[4, 5] = aten::any.dim(self=%0, dim=1)
+  %14: bool[4, 5] = aten::any.dims(self=%0, dim=[1])
+  %15: bool[] = aten::all(self=%1)
+  %16: bool[4, 5] = aten::all.dim(self=%0, dim=1)
+  %17: bool[4, 1] = aten::all.dims(self=%2, dim=[1], keepdim=true)
+  %18: i64[4, 5] = aten::argmax(self=%0, dim=1)
+  %19: i64[] = aten::argmin(self=%1)
+  return (%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19)
+}
+)",
+      R"(graph(%0 "x": f32[4, 5], %1 "t": i64[4]) {
+  %2: f32[], %3: f32[] = aten::nll_loss_forward(self=%0, target=%1, weight=None, reduction=1, ignore_index=1)
+  %4: f32[], %5: f32[] = aten::nll_loss_forward(self=%0, target=%1, weight=None, reduction=2, ignore_index=-100)
+  %6: f32[4], %7: f32[] = aten::nll_loss_forward(self=%0, target=%1, weight=None, reduction=0, ignore_index=-100)
+  return (%2, %3, %4, %5, %6)
+}
+)"};
+  return graphs;
+}
+
+/// Has a decomposition and no lowering. (Reductions have both: one over a single element is a copy.)
+bool composed(const ir::Node& node) {
+  const auto names = decomp::decomposed_operators(), core = codegen::lowered_operators();
+  return std::find(names.begin(), names.end(), node.op()) != names.end() &&
+         std::find(core.begin(), core.end(), node.op()) == core.end();
+}
+
+TEST(Decompose, ResultsAndTypesStay) {
+  std::vector<std::string> seen;
+  for (const auto& text : composed_graphs()) {
+    const auto before = ir::parse(text);
+    for (const auto& node : before.nodes()) seen.push_back(node->op());
+    const auto graph = after(decomp::decompose, text);
+    for (const auto& node : graph.nodes()) EXPECT_FALSE(composed(*node)) << ir::to_string(*node);
+    for (size_t i = 0; i < before.results().size(); ++i)
+      EXPECT_EQ(graph.results()[i]->type(), before.results()[i]->type()) << "result " << i << " of\n" << text;
+    testing_tools::expect_same_both_ways(text);
+  }
+  for (const auto& name : decomp::decomposed_operators())
+    EXPECT_NE(std::find(seen.begin(), seen.end(), name), seen.end())
+        << name << " has no graph in composed_graphs()";
+}
+
+TEST(Decompose, KeepsTheScope) {
+  const auto graph = after(decomp::decompose, R"(graph(%0 "x": f32[4, 5]) {
+  %1: f32[4, 5] = aten::_softmax(self=%0, dim=1, half_to_float=false)  # model.attention
+  return (%1)
+}
+)");
+  for (const auto& node : graph.nodes()) EXPECT_EQ(node->scope(), "model.attention");
+}
+
+TEST(Decompose, no_change_of_empty_tensors) {
+  expect_unchanged(decomp::decompose, R"(graph(%0 "x": f32[0, 5]) {
+  %1: f32[0, 5] = aten::_softmax(self=%0, dim=1, half_to_float=false)
+  %2: f32[5] = aten::mean.dim(self=%0, dim=[0])
+  return (%1, %2)
+}
+)");
+}
+
+TEST(Decompose, no_change_of_weighted_losses) {
+  expect_unchanged(decomp::decompose, R"(graph(%0 "x": f32[4, 5], %1 "t": i64[4], %2 "w": f32[5]) {
+  %3: f32[], %4: f32[] = aten::nll_loss_forward(self=%0, target=%1, weight=%2, reduction=1, ignore_index=-100)
+  return (%3)
+}
+)");
+}
+
+// --- the list of passes
+
+TEST(Pipeline, EveryPassHasItsName) {
+  for (const auto* list : {&joint_passes(), &compile_passes()})
+    for (const auto& pass : *list) EXPECT_EQ(find_pass(pass.name)->run, pass.run) << pass.name;
+  EXPECT_EQ(find_pass("nonsense"), nullptr);
+}
+
+TEST(Pipeline, ASecondRunChangesNothing) {
+  for (const auto& text : composed_graphs()) {
+    auto graph = ir::parse(text);
+    run_passes(compile_passes(), graph);
+    const auto once = normal(graph);
+    run_passes(compile_passes(), graph);
+    EXPECT_EQ(normal(graph), once);
+  }
+}
+
+/// With each pass left out the results are the same: a pass makes things better, none is needed.
+TEST(Pipeline, AnyPassMayBeLeftOut) {
+  for (const auto& text : composed_graphs()) {
+    const auto before = ir::parse(text);
+    const auto want = results_of(before);
+    for (const auto& left_out : compile_passes()) {
+      auto graph = ir::parse(text);
+      for (const auto& pass : compile_passes())
+        if (pass.name != left_out.name) run_pass(pass, graph);
+      const auto got = results_of(graph);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(differs(got[i], want[i]), "") << "without " << left_out.name << ", result " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace graft::passes
