@@ -170,6 +170,10 @@ Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const F
 
 Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options)
     : impl_(std::make_shared<Impl>()) {
+  logs(LogTopic::graph);  // a wrong GRAFT_LOGS is an error now, not in the middle of the work
+  if (options.dynamic == Dynamic::on)
+    log_warning(
+        "[compile] dynamic shapes are to come: dynamic=on compiles each shape on its own, as auto does");
   impl_->roots = std::move(modules);
   impl_->options = options;
 }
