@@ -295,7 +295,7 @@ inline std::vector<Case> movement_cases() {
       {"aten::flip", all, rank2, GRAFT_CASE(i.x.flip({0, -1}))},
       {"aten::repeat", all, rank2, GRAFT_CASE(i.x.repeat({2, 1, 3}))},
       {"aten::repeat", all, anything, GRAFT_CASE(i.x.repeat({2, 1, 1}))},
-      {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.at))},
+      {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.at.slice(1, 0, 2)))},
       {"aten::embedding", floats, rank2 | elements, GRAFT_CASE(at::embedding(i.x, i.rows32))},
       {"aten::index_select", all, rank1 | elements, GRAFT_CASE(i.x.index_select(0, i.rows))},
       {"aten::index_select", all, rank2 | elements, GRAFT_CASE(i.x.index_select(-1, i.columns))},

@@ -458,5 +458,68 @@ void fuzz(Sort sort) {
 TEST(CompileFuzz, ExactPrograms) { fuzz(exact); }
 TEST(CompileFuzz, SmoothPrograms) { fuzz(smooth); }
 
+// --- what it found, and the op cases with it
+
+template <class F>
+void expect_as_eager(F function, const Tensors& inputs) {
+  const auto fast = compile(function, {.fullgraph = true, .verify = false, .cache = false});
+  const auto first = fast(inputs);
+  Tensors others;
+  for (const auto& t : inputs) others.push_back(t.is_floating_point() ? at::randn_like(t) : t);
+  fast(others);  // must not reach what the first call gave
+  EXPECT_EQ(differs(first, function(inputs)), "");
+}
+
+TEST(CompileFound, ViewOfWhatAnotherViewChanged) {
+  const auto f = [](Tensors in) {
+    auto x = in[0].clone();
+    x.select(0, 1).mul_(2);
+    return x.unsqueeze(1);
+  };
+  expect_as_eager(f, {at::randn({3, 4})});
+}
+
+TEST(CompileFound, ViewThatIsACallKeepsItsMemory) {
+  expect_as_eager([](Tensors in) { return (in[0] * 2).unfold(0, 3, 2); }, {at::randn({9})});
+  expect_as_eager([](Tensors in) { return (in[0] * 2).as_strided({2, 3}, {1, 2}); }, {at::randn({9})});
+  expect_as_eager([](Tensors in) { return (in[0] * 2).view(at::kInt).add(1); }, {at::randn({9})});
+}
+
+TEST(CompileFound, TensorsWithNoDimensionOrNoElement) {
+  expect_as_eager([](Tensors in) { return in[0].flip({0}) + 1; }, {at::randn({})});
+  expect_as_eager([](Tensors in) { return at::minimum(in[0], in[0] * 2).amax(0); }, {at::randn({2, 0})});
+  expect_as_eager([](Tensors in) { return in[0].index_select(0, in[1]); },
+                  {at::randn({3, 4}), at::tensor(2)});
+}
+
+TEST(CompileFound, CheapValueOfAReductionNeededElsewhere) {
+  expect_as_eager([](Tensors in) { return in[0].var({1}, false, false).flip({0}); }, {at::randn({3, 2})});
+}
+
+TEST(CompileFound, FirstOfEqualsInAnyLayout) {
+  expect_as_eager([](Tensors in) { return in[0].argmax(); }, {at::ones({40, 30}).t()});
+  expect_as_eager([](Tensors in) { return in[0].argmin(0); }, {at::tensor({200, 3, 3, 250}).to(at::kByte)});
+}
+
+Tensor gradient_of(const Tensor& out, const Tensor& of) {
+  return torch::autograd::grad({out.sum()}, {of})[0];
+}
+
+TEST(CompileFound, GradientOfClampAndOfAnExpandedResult) {
+  const auto x = at::randn({4, 5}).requires_grad_();
+  for (const auto& f : std::vector<std::function<Tensor(Tensor)>>{
+           [](Tensor t) { return t.clamp(-0.5, 0.5); }, [](Tensor t) { return t.exp().expand({3, 4, 5}); },
+           [](Tensor t) { return at::layer_norm(t, {5}, t.select(0, 0)); }}) {
+    const auto fast = compile(f, {.fullgraph = true, .cache = false});
+    EXPECT_EQ(differs(gradient_of(fast(x), x), gradient_of(f(x), x)), "");
+  }
+}
+
+TEST(CompileFound, ViewOfAnExpandedInputWithAGradientIsRefused) {
+  const auto fast = compile([](Tensor t) { return t.select(0, 1); }, {.fullgraph = true, .cache = false});
+  const auto x = at::randn({1}).expand({4}).detach().requires_grad_();
+  EXPECT_THROW(fast(x), GraphBreak);
+}
+
 }  // namespace
 }  // namespace graft

@@ -40,12 +40,15 @@ class Scale {
   std::vector<double> ticks() const {
     std::vector<double> found;
     if (logarithmic_) {
-      for (double tick = low_; tick <= high_ * 1.001; tick *= 10) found.push_back(tick);
+      const auto decades = static_cast<int>(std::lround(std::log10(high_ * 1.001 / low_)));
+      for (int i = 0; i <= decades; ++i)
+        if (const double tick = low_ * std::pow(10, i); tick <= high_ * 1.001) found.push_back(tick);
       return found;
     }
     const double rough = high_ / 5, power = std::pow(10, std::floor(std::log10(rough)));
     const double step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
-    for (double tick = 0; tick <= high_ * 1.001; tick += step) found.push_back(tick);
+    const auto steps = static_cast<int>(high_ * 1.001 / step);
+    for (int i = 0; i <= steps; ++i) found.push_back(i * step);
     return found;
   }
 

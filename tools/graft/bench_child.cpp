@@ -48,6 +48,7 @@ std::vector<std::string> with_environment(const std::map<std::string, std::strin
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
+  result.reserve(strings.size() + 1);
   for (auto& text : strings) result.push_back(text.data());
   result.push_back(nullptr);
   return result;

@@ -55,6 +55,7 @@ class Worker {
   std::vector<double> run(int64_t calls) {
     work_->call();  // brings the processor's caches back from whoever had them before
     std::vector<double> times;
+    times.reserve(static_cast<size_t>(calls));
     for (int64_t i = 0; i < calls; ++i) times.push_back(1e3 * timed(*work_));
     return times;
   }
@@ -65,7 +66,7 @@ class Worker {
 }  // namespace
 
 void serve() {
-  std::cout << ordered_json{{"versions", {{"graft", build_summary()}}}} << std::endl;
+  std::cout << ordered_json{{"versions", {{"graft", build_summary()}}}} << "\n" << std::flush;
   Worker worker;
   for (std::string line; std::getline(std::cin, line);) {
     const auto request = ordered_json::parse(line);
@@ -77,7 +78,7 @@ void serve() {
     } catch (const std::exception& error) {
       reply = {{"error", error.what()}};
     }
-    std::cout << reply.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
+    std::cout << reply.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n" << std::flush;
     if (request.at("do") == "quit") return;
   }
 }
