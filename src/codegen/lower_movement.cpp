@@ -196,7 +196,8 @@ int embedding(Lowering& l, const Node& n, const Place& p) {
 int index_select(Lowering& l, const Node& n, const Place& p) {
   const size_t dim = dim_of(n, p.size());
   auto place = p;
-  const int at = l.at(*ir::value_of(n, "index"), {p[dim]}, DType::i64);
+  const auto& which = *ir::value_of(n, "index");
+  const int at = l.at(which, which.type().sizes.empty() ? Place{} : Place{p[dim]}, DType::i64);
   place[dim] = 0;
   return l.gather(self(n), place, {{at, stride(self(n), dim), size(self(n), dim), false}});
 }
@@ -312,6 +313,7 @@ void add_movement(LowerTable& t) {
 const Lower* find_lowering(const Node& node) {
   const auto found = table().find(node.op());
   if (found == table().end() || node.outputs().size() != 1 || !dtypes_supported(node)) return nullptr;
+  if (node.output().type().numel() == 0) return nullptr;  // nothing to compute, and no place to compute it at
   if (found->second.applies && !found->second.applies(node)) return nullptr;
   return &found->second.lower;
 }
