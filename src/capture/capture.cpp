@@ -7,6 +7,7 @@
 
 #include <unordered_map>
 
+#include "capture/ivalue.h"
 #include "capture/recorder.h"
 #include "graft/error.h"
 #include "ir/verifier.h"
@@ -15,10 +16,6 @@ namespace graft {
 namespace {
 
 namespace functional = at::functionalization::impl;
-
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
 
 /// The plain tensor behind a stand-in, with all pending updates in it.
 at::Tensor plain(const at::Tensor& tensor) {

@@ -129,6 +129,10 @@ ir::TensorType type_of(const at::Tensor& tensor) {
   return {to_ir(tensor.scalar_type()), tensor.sizes().vec(), tensor.strides().vec(), to_ir(tensor.device())};
 }
 
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
 std::string name_of(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;

@@ -17,6 +17,9 @@ at::Device to_torch(const ir::Device& device);
 /// UsageError for what is no plain strided tensor.
 ir::TensorType type_of(const at::Tensor& tensor);
 
+/// The memory behind a tensor, to see whether two share it; null where there is none.
+const c10::StorageImpl* storage_of(const at::Tensor& tensor);
+
 /// "aten::mul.Tensor"
 std::string name_of(const c10::OperatorHandle& op);
 /// Error for a name that torch does not know.

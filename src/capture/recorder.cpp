@@ -139,10 +139,15 @@ void Recorder::enter(const at::Tensor& tensor, ir::Value* value) {
                           Name{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), value});
 }
 
+const at::Tensor* Recorder::known_stand_in(const at::Tensor& tensor) const {
+  const auto known = stand_ins_.find(tensor.unsafeGetTensorImpl());
+  // An address may be used again after a tensor's death.
+  if (known == stand_ins_.end() || inputs_[known->second].outside.expired()) return nullptr;
+  return &inputs_[known->second].stand_in;
+}
+
 at::Tensor Recorder::stand_in(const at::Tensor& tensor, const std::string& name) {
-  if (const auto known = stand_ins_.find(tensor.unsafeGetTensorImpl());
-      known != stand_ins_.end() && !inputs_[known->second].outside.expired())
-    return inputs_[known->second].stand_in;
+  if (const auto* known = known_stand_in(tensor)) return *known;
   const Pause pause;
   const auto value = tensor.detach();
   auto wrapped = functional::to_functional_tensor(value);
@@ -183,9 +188,7 @@ at::Tensor Recorder::swapped(const at::Tensor& tensor) {
   if (tensor.is_meta()) return tensor;
   // A C++ number on its way into an operator is part of the program, not data.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
-  const auto known = stand_ins_.find(tensor.unsafeGetTensorImpl());
-  if (known != stand_ins_.end() && !inputs_[known->second].outside.expired())
-    return inputs_[known->second].stand_in;
+  if (const auto* known = known_stand_in(tensor)) return *known;
   return stand_in(tensor, name_outside_(tensor));
 }
 

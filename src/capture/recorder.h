@@ -86,6 +86,7 @@ class Recorder {
     ir::Value* value;
   };
   void enter(const at::Tensor& tensor, ir::Value* value);
+  const at::Tensor* known_stand_in(const at::Tensor& tensor) const;
   at::Tensor swapped(const at::Tensor& tensor);
   ir::Value* use(const at::Tensor& tensor, const c10::OperatorHandle& op);
   std::vector<ir::NamedArgument> arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

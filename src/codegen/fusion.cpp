@@ -79,8 +79,7 @@ class Fuser {
     if (!node || materialised_.contains(&root) || !is_pointwise(*node)) {
       total.leaves.insert(&root);
     } else {
-      const bool dear = ir::kind_of(node->op()) != ir::OpKind::creation && expensive(*node);
-      total.instructions = dear ? 100 : 1;
+      total.instructions = expensive(*node) ? 100 : 1;
       for (const auto* input : node->inputs()) {
         const auto& part = cost(*input);
         total.instructions += part.instructions;
@@ -91,23 +90,22 @@ class Fuser {
   }
 
   static bool expensive(const Node& node) {
-    static const std::unordered_set<std::string> cheap_kinds = {
-        "aten::exp",           "aten::log",
-        "aten::tanh",          "aten::sigmoid",
-        "aten::erf",           "aten::gelu",
-        "aten::silu",          "aten::pow.Tensor_Tensor",
-        "aten::sin",           "aten::cos",
-        "aten::log1p",         "aten::expm1",
-        "aten::gelu_backward", "aten::silu_backward",
-        "aten::softplus",      "aten::elu",
-        "aten::elu_backward",  "aten::softplus_backward",
-        "aten::cat",           "aten::stack",
-        "aten::embedding",     "aten::index.Tensor",
-        "aten::gather",        "aten::index_select",
-        "aten::tan",           "aten::erfc",
-        "aten::exp2",          "aten::log2",
-        "aten::log10"};
-    return cheap_kinds.contains(node.op());
+    static const std::unordered_set<std::string> dear = {"aten::exp",           "aten::log",
+                                                         "aten::tanh",          "aten::sigmoid",
+                                                         "aten::erf",           "aten::gelu",
+                                                         "aten::silu",          "aten::pow.Tensor_Tensor",
+                                                         "aten::sin",           "aten::cos",
+                                                         "aten::log1p",         "aten::expm1",
+                                                         "aten::gelu_backward", "aten::silu_backward",
+                                                         "aten::softplus",      "aten::elu",
+                                                         "aten::elu_backward",  "aten::softplus_backward",
+                                                         "aten::cat",           "aten::stack",
+                                                         "aten::embedding",     "aten::index.Tensor",
+                                                         "aten::gather",        "aten::index_select",
+                                                         "aten::tan",           "aten::erfc",
+                                                         "aten::exp2",          "aten::log2",
+                                                         "aten::log10"};
+    return dear.contains(node.op());
   }
 
   /// Computed again where it is needed, rather than loaded.
@@ -225,6 +223,12 @@ class Fuser {
     return false;
   }
 
+  /// Itself, not what it is a view of.
+  bool made_by(const Value& value, const Unit& unit) const {
+    const auto found = value.producer() ? units_of_.find(value.producer()) : units_of_.end();
+    return found != units_of_.end() && found->second == &unit;
+  }
+
   static bool row_level(const Value& value, const Space& space) {
     return points(space) != value.type().numel();
   }
@@ -236,16 +240,10 @@ class Fuser {
 
   /// Whether the node reads the kernel's values where the kernel computes them (or may compute them again).
   bool accesses_fit(const Node& node, const Unit& unit, const Space& space) {
-    const auto inside = [&](const Value& v) {
-      return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit;
-    };
+    const auto inside = [&](const Value& v) { return made_by(v, unit); };
     Lowering trial(space, [&](const Value& v) { return &v == &node.output() || (!inside(v) && inlined(v)); });
     try {
-      const auto& output = node.output();
-      const auto place = !is_pointwise(node) || row_level(output, space)
-                             ? trial.row_place(output.type().sizes)
-                             : trial.full_place(output.type().sizes);
-      trial.evaluate(output, place);
+      trial.evaluate(node.output(), own_place(trial, node.output(), space));
     } catch (const std::logic_error&) {
       return false;
     }
@@ -270,16 +268,11 @@ class Fuser {
 
   Step make_step(const Unit& unit, const std::set<const Value*>& wanted) {
     Step step;
-    const auto inside = [&](const Value& v) {
-      return v.producer() && units_of_.contains(v.producer()) && units_of_.at(v.producer()) == &unit;
-    };
+    const auto inside = [&](const Value& v) { return made_by(v, unit); };
     Lowering lowering(unit.space, [&](const Value& v) { return inside(v) || inlined(v); });
     for (const auto* node : unit.nodes) {
       const auto& output = node->output();
-      if (!wanted.contains(&output)) continue;
-      const bool row = is_kernel_reduction(*node) || row_level(output, unit.space);
-      lowering.store(
-          output, row ? lowering.row_place(output.type().sizes) : lowering.full_place(output.type().sizes));
+      if (wanted.contains(&output)) lowering.store(output, own_place(lowering, output, unit.space));
     }
     step.nodes = unit.nodes;
     step.buffers = lowering.buffers();

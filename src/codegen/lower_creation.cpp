@@ -8,8 +8,6 @@ namespace {
 using ir::DType;
 using ir::Node;
 
-DType out(const Node& node) { return in_register(node.output().type().dtype); }
-
 Lower filled_with(int64_t number) {
   return [number](Lowering& l, const Node& n, const Place&) { return l.integer(out(n), number); };
 }

@@ -12,7 +12,6 @@ using ir::DType;
 using ir::Node;
 using ir::Value;
 
-DType out(const Node& node) { return in_register(node.output().type().dtype); }
 const Value& self(const Node& node) { return *ir::value_of(node, "self"); }
 
 size_t dim_of(const Node& node, size_t rank) {

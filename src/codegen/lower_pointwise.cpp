@@ -11,7 +11,6 @@ namespace {
 using ir::DType;
 using ir::Node;
 
-DType out(const Node& node) { return in_register(node.output().type().dtype); }
 bool floats(const Node& node) { return ir::is_floating(node.output().type().dtype); }
 
 /// 0 flags, 1 whole numbers, 2 floating numbers.

@@ -9,6 +9,9 @@
 
 namespace graft::codegen {
 
+/// The dtype in which a node's result is computed.
+inline ir::DType out(const ir::Node& node) { return in_register(node.output().type().dtype); }
+
 struct LowerEntry {
   Lower lower;
   /// Where the lowering is for some calls only (floating numbers, say); empty: for all.

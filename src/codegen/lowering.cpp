@@ -26,12 +26,6 @@ constexpr Reduction reductions[] = {
     {"aten::argmax", "dim", Op::reduce_argmax}, {"aten::argmin", "dim", Op::reduce_argmin},
 };
 
-int64_t reachable(const ir::TensorType& type) {
-  int64_t last = 0;
-  for (size_t i = 0; i < type.sizes.size(); ++i) last += (type.sizes[i] - 1) * type.strides[i];
-  return type.numel() == 0 ? 0 : last + 1;
-}
-
 const Reduction* find_reduction(const std::string& op) {
   for (const auto& r : reductions)
     if (op == r.name) return &r;
@@ -152,7 +146,7 @@ int Lowering::load(const ir::Value& value, const Place& place,
               .buffer = buffer_of(value, false),
               .index = index,
               .indirect = indirect,
-              .elements = reachable(value.type()),
+              .elements = value.type().span(),
               .guard = guard_});
 }
 

@@ -97,10 +97,15 @@ Reference run_eager(const Program& program, const Program::Pass& pass,
   return want;
 }
 
-[[noreturn]] void mismatch(const std::string& what, const std::string& where) {
+/// An error, or from now on the eager function, as the options say.
+void distrust(Entry& entry, const CompileOptions& options, const std::string& what) {
   count([](Counters& c) { ++c.mismatches; });
-  throw Mismatch("[compile] compiled code and the eager function differ: " + what + where +
-                 "\nUse backend=eager for this function, or on_mismatch=eager to go on without compiling it");
+  if (options.on_mismatch == OnMismatch::error)
+    throw Mismatch(
+        "[compile] compiled code and the eager function differ: " + what +
+        "\nUse backend=eager for this function, or on_mismatch=eager to go on without compiling it");
+  log_warning("[compile] " + what + "; the function runs eagerly");
+  entry.distrusted = true;
 }
 
 }  // namespace
@@ -112,11 +117,13 @@ Capture capture_call(const Flat& call, const Original& original, const ModuleTre
     frame = made.frame;
     return std::move(made.tensors);
   };
+  if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
   const Stopwatch watch("capture");
   return capture({&traceable, call.tensors, &modules, at::GradMode::is_enabled()});
 }
 
-void keep_requires_grad(const Capture& captured, Entry& entry) {
+void guard_inputs(const Capture& captured, Entry& entry) {
+  entry.inputs.resize(captured.sources.size());
   for (size_t i = 0; i < captured.sources.size(); ++i) {
     const auto& source = captured.sources[i];
     if (source.kind == Source::Kind::slot)
@@ -150,11 +157,7 @@ Made first_call(Entry& entry, const Capture& captured, const Flat& call, const O
       want.gradients.push_back(gradient.result ? captured.result_values[*gradient.result] : at::Tensor());
     if (const auto what = Comparison(program, captured.input_values, before)(pass, gradients, want);
         !what.empty()) {
-      const auto where = first_difference(captured, options);
-      if (options.on_mismatch == OnMismatch::error) mismatch(what, where);
-      count([](Counters& c) { ++c.mismatches; });
-      log_warning("[compile] " + what + where + "; the function runs eagerly");
-      entry.distrusted = true;
+      distrust(entry, options, what + first_difference(captured, options));
       return original(call.tensors);
     }
   }
@@ -179,11 +182,7 @@ Made checked_call(Entry& entry, std::vector<at::Tensor> bound, const Flat& call,
   before.restore();
   const auto want = run_eager(*program, pass, tangents, call, original);
   if (const auto what = Comparison(*program, graph_inputs, before)(pass, gradients, want); !what.empty()) {
-    const auto where = changed_since_capture(entry, call, original);
-    if (options.on_mismatch == OnMismatch::error) mismatch(what, where);
-    count([](Counters& c) { ++c.mismatches; });
-    log_warning("[compile] " + what + where + "; the function runs eagerly");
-    entry.distrusted = true;
+    distrust(entry, options, what + changed_since_capture(entry, call, original));
     return want.made;
   }
   if (entry.checks_left.load(std::memory_order_relaxed) > 0)

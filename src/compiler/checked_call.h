@@ -4,12 +4,12 @@
 
 namespace graft::detail {
 
-/// Captures the function; `frame` gets the shape of its result.
+/// Captures the function; `frame` gets the shape of its result. GraphBreak also for arguments that refuse it.
 Capture capture_call(const Flat& call, const Original& original, const ModuleTree& modules,
                      std::shared_ptr<const void>& frame);
 
-/// A capture's values carry no requires_grad: the guards take it from the tensors themselves.
-void keep_requires_grad(const Capture& captured, Entry& entry);
+/// What the program takes for granted of parameters, buffers and outside tensors, as they are now.
+void guard_inputs(const Capture& captured, Entry& entry);
 
 /// Runs the program on what the capture ran on and holds it against what the capture gave.
 Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,

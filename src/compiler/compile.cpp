@@ -30,7 +30,7 @@ struct Core::Impl {
   CompileOptions options;
 
   std::shared_mutex entries_guard;
-  std::vector<std::shared_ptr<Entry>> entries;  // the one used last comes first
+  std::vector<std::shared_ptr<Entry>> entries;  // the newest comes first
   uint64_t generation = reset_generation();
   std::recursive_mutex compiling;
   bool limit_warned = false;
@@ -52,6 +52,12 @@ struct Core::Impl {
   void add(std::shared_ptr<Entry> entry) {
     const std::unique_lock<std::shared_mutex> lock(entries_guard);
     entries.insert(entries.begin(), std::move(entry));
+  }
+
+  /// One without a program: such calls run eagerly from now on.
+  void add_break(std::shared_ptr<Entry> entry) {
+    count([](Counters& c) { ++c.graph_breaks; });
+    add(std::move(entry));
   }
 
   void forget_after_reset() {
@@ -109,12 +115,10 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
   const RandomState before({}, call.tensors);
   std::optional<Capture> captured;
   try {
-    if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
     captured = capture_call(call, original, *entry->modules, entry->frame);
   } catch (const GraphBreak& found) {
+    if (options.fullgraph) throw;
     entry->reason = found.reason();
-    if (options.fullgraph && !call.refused) throw;
-    if (options.fullgraph) throw GraphBreak(entry->reason);
     log(LogTopic::breaks, entry->reason + (found.backtrace().empty() ? "" : "\n" + found.backtrace()));
   } catch (const std::exception& error) {
     // Either the function itself throws, then it does so again and that is the caller's to see; or it does
@@ -126,19 +130,16 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
     entry->reason = "[capture] the function fails under capture only: " + text.substr(0, text.find('\n'));
     if (options.fullgraph) throw GraphBreak(entry->reason);
     log(LogTopic::breaks, entry->reason);
-    count([](Counters& c) { ++c.graph_breaks; });
-    add(entry);
+    add_break(std::move(entry));
     return made;
   }
   if (!captured) {
     before.restore();
-    count([](Counters& c) { ++c.graph_breaks; });
-    add(entry);
+    add_break(std::move(entry));
     return original(call.tensors);
   }
   // From here on an error is the compiler's own, and the caller's to see.
-  for (const auto& value : captured->input_values) entry->inputs.emplace_back(value);
-  keep_requires_grad(*captured, *entry);
+  guard_inputs(*captured, *entry);
   entry->program = std::make_shared<Program>(*captured, options);
   count([&](Counters& c) {
     ++c.graphs;

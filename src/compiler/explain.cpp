@@ -48,7 +48,7 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
        << " kernel launches, " << schedule.steps.size() - kernels << " calls\n";
   for (const auto& [op, call] : calls)
     text << "  " << call.first << " x " << op << " (" << call.second << ")\n";
-  if (!level.empty()) text << emit(ir::clone(graph), level);
+  if (!level.empty()) text << emit_core(level == "aten" ? graph : core, level);
 }
 
 }  // namespace
@@ -62,7 +62,6 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   const RandomState before({}, call.tensors);
   std::optional<Capture> captured;
   try {
-    if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
     std::shared_ptr<const void> frame;
     captured = detail::capture_call(call, original, *modules, frame);
   } catch (const GraphBreak& found) {

@@ -8,6 +8,8 @@
 
 #include <sstream>
 
+#include "capture/ivalue.h"
+
 namespace graft {
 namespace {
 
@@ -20,8 +22,13 @@ std::string changed(const char* what, const T& was, const T& is) {
 
 at::IntArrayRef view(const std::vector<int64_t>& v) { return v; }
 
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+/// The first of the tensors that shares memory with the i-th. Pair by pair, with no allocation: arguments are
+/// few.
+uint32_t first_sharing(const std::vector<at::Tensor>& tensors, size_t i) {
+  const auto* storage = storage_of(tensors[i]);
+  for (size_t k = 0; storage && k < i; ++k)
+    if (storage_of(tensors[k]) == storage) return static_cast<uint32_t>(k);
+  return static_cast<uint32_t>(i);
 }
 
 }  // namespace
@@ -86,40 +93,18 @@ std::string Surroundings::difference(const Surroundings& now) const {
   return changed("the default dtype", default_dtype, now.default_dtype);
 }
 
-std::vector<uint32_t> alias_classes(const std::vector<at::Tensor>& tensors) {
-  std::vector<uint32_t> classes(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto* storage = storage_of(tensors[i]);
-    size_t first = i;
-    for (size_t k = 0; storage && k < i; ++k)
-      if (storage_of(tensors[k]) == storage) {
-        first = k;
-        break;
-      }
-    classes[i] = static_cast<uint32_t>(first);
-  }
-  return classes;
-}
-
 ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed)
-    : fixed_(fixed), aliases_(alias_classes(tensors)) {
-  for (const auto& tensor : tensors) tensors_.emplace_back(tensor);
+    : fixed_(fixed) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors_.emplace_back(tensors[i]);
+    aliases_.push_back(first_sharing(tensors, i));
+  }
 }
 
 bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const {
   if (tensors.size() != tensors_.size() || fixed != fixed_) return false;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors_[i].holds(tensors[i])) return false;
-    // Pairs by pairs, with no allocation: arguments are few.
-    const auto* storage = storage_of(tensors[i]);
-    uint32_t first = static_cast<uint32_t>(i);
-    for (uint32_t k = 0; storage && k < i; ++k)
-      if (storage_of(tensors[k]) == storage) {
-        first = k;
-        break;
-      }
-    if (first != aliases_[i]) return false;
-  }
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors_[i].holds(tensors[i]) || first_sharing(tensors, i) != aliases_[i]) return false;
   return true;
 }
 

@@ -36,9 +36,6 @@ struct Surroundings {
   std::string difference(const Surroundings& now) const;
 };
 
-/// Which arguments share memory: for each the first one with the same storage.
-std::vector<uint32_t> alias_classes(const std::vector<at::Tensor>& tensors);
-
 /// The guards over the arguments of a call.
 class ArgumentGuards {
  public:
@@ -51,7 +48,7 @@ class ArgumentGuards {
  private:
   std::vector<TensorGuard> tensors_;
   std::vector<int64_t> fixed_;
-  std::vector<uint32_t> aliases_;
+  std::vector<uint32_t> aliases_;  // for each the first one that shares its memory
 };
 
 }  // namespace graft

@@ -35,9 +35,7 @@ ir::Value* with_type(Builder& builder, ir::Value* made, const ir::TensorType& ty
 
 bool decompose_once(ir::Graph& graph) {
   bool changed = false;
-  std::vector<ir::Node*> nodes;
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
-  for (auto* node : nodes) {
+  for (auto* node : ir::nodes_of(graph)) {
     const auto found = table().find(node->op());
     if (found == table().end()) continue;
     Builder builder(graph, *node);

@@ -105,4 +105,11 @@ void Graph::erase(Node& node) {
   nodes_.erase(node.place_);
 }
 
+std::vector<Node*> nodes_of(const Graph& graph) {
+  std::vector<Node*> nodes;
+  nodes.reserve(graph.nodes().size());
+  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  return nodes;
+}
+
 }  // namespace graft::ir

@@ -132,6 +132,9 @@ class Graph {
   int next_id_ = 0;
 };
 
+/// The nodes as they are now: to walk a graph that changes on the way.
+std::vector<Node*> nodes_of(const Graph& graph);
+
 /// The text of a graph; parse(to_string(g)) is g again.
 std::string to_string(const Graph& graph);
 std::string to_string(const Node& node);

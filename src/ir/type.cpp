@@ -58,6 +58,13 @@ Dim TensorType::numel() const {
   return count;
 }
 
+Dim TensorType::span() const {
+  if (numel() == 0) return 0;
+  Dim last = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  return last + 1;
+}
+
 bool TensorType::is_contiguous() const {
   if (numel() == 0) return true;
   Dim expected = 1;

@@ -34,6 +34,8 @@ struct TensorType {
 
   bool operator==(const TensorType&) const = default;
   Dim numel() const;
+  /// Elements from the first in memory to the last, both counted; 0 for a tensor with none.
+  Dim span() const;
   bool is_contiguous() const;
 };
 

@@ -21,9 +21,7 @@ std::string key_of(const ir::Node& node) {
 
 void merge_common_subexpressions(ir::Graph& graph) {
   std::unordered_map<std::string, ir::Node*> seen;
-  std::vector<ir::Node*> nodes;
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
-  for (auto* node : nodes) {
+  for (auto* node : ir::nodes_of(graph)) {
     if (ir::must_run(*node) || node->outputs().empty()) continue;
     const auto [first, fresh] = seen.emplace(key_of(*node), node);
     if (fresh) continue;

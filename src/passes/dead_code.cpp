@@ -9,8 +9,7 @@ namespace graft::passes {
 
 void eliminate_dead_code(ir::Graph& graph) {
   const std::unordered_set<const ir::Value*> results(graph.results().begin(), graph.results().end());
-  std::vector<ir::Node*> nodes;
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  const auto nodes = ir::nodes_of(graph);
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
     const auto unused = [&](const auto& output) {
       return output->users().empty() && !results.contains(output.get());

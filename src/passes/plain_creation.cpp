@@ -19,9 +19,7 @@ std::optional<ir::Attribute> filled_with(const ir::Node& node) {
 }  // namespace
 
 void make_creation_plain(ir::Graph& graph) {
-  std::vector<ir::Node*> nodes;
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
-  for (auto* node : nodes) {
+  for (auto* node : ir::nodes_of(graph)) {
     const auto number = filled_with(*node);
     if (!number || !node->output().type().is_contiguous()) continue;
     const auto& type = node->output().type();

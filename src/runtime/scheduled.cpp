@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -39,11 +40,7 @@ int64_t offset_in_root(const Value& value) {
   return offset;
 }
 
-int64_t bytes_of(const ir::TensorType& type) {
-  int64_t last = 0;
-  for (size_t i = 0; i < type.sizes.size(); ++i) last += (type.sizes[i] - 1) * type.strides[i];
-  return type.numel() == 0 ? 0 : (last + 1) * ir::size_of(type.dtype);
-}
+int64_t bytes_of(const ir::TensorType& type) { return type.span() * ir::size_of(type.dtype); }
 
 /// A slot of the table: one tensor that a run deals with.
 struct Slot {
@@ -63,13 +60,20 @@ struct Pointer {
 /// Products that can write where they are told.
 enum class Product : uint8_t { mm, bmm, addmm };
 
+std::optional<Product> product_of(const ir::Node& node) {
+  if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
+  if (node.op() == "aten::mm") return Product::mm;
+  if (node.op() == "aten::bmm") return Product::bmm;
+  if (node.op() == "aten::addmm") return Product::addmm;
+  return std::nullopt;
+}
+
 struct Action {
   // A kernel:
   std::shared_ptr<const Launcher> launcher;
   std::vector<Pointer> buffers;
   // or a product into a planned buffer:
-  bool product = false;
-  Product which = Product::mm;
+  std::optional<Product> product;
   size_t bias = none, a = none, b = none, out = none;
   double alpha = 1, beta = 1;
   // or one whose weight is packed:
@@ -101,7 +105,7 @@ class Scheduled : public Executable {
     for (const auto& step : schedule.steps)
       if (step.external) pack(*step.external);
     for (const auto* result : graph.results())
-      if (result) leaves_.insert({&root_of(*result), true});
+      if (result) leaves_.insert(&root_of(*result));
     find_aliased(schedule);
     choose_memory(schedule);
     size_t kernel = 0;
@@ -176,18 +180,6 @@ class Scheduled : public Executable {
     return slot;
   }
 
-  static bool is_product(const ir::Node& node, Product& which) {
-    if (node.op() == "aten::mm")
-      which = Product::mm;
-    else if (node.op() == "aten::bmm")
-      which = Product::bmm;
-    else if (node.op() == "aten::addmm")
-      which = Product::addmm;
-    else
-      return false;
-    return node.output().type().is_contiguous();
-  }
-
   /// The weight [out, in] of a product with its transpose, if that is a frozen input as it is.
   const Value* frozen_weight(const ir::Node& node) const {
     const auto* b = ir::value_of(node, "mat2");
@@ -224,7 +216,7 @@ class Scheduled : public Executable {
     for (const auto& step : schedule.steps)
       if (step.external && ir::kind_of(step.external->op()) == ir::OpKind::view)
         for (const auto* value : step.external->inputs()) {
-          leaves_.insert({&root_of(*value), true});
+          leaves_.insert(&root_of(*value));
           aliased_.insert(&root_of(*value));
         }
   }
@@ -232,8 +224,7 @@ class Scheduled : public Executable {
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps) {
       if (step.external) {
-        Product which{};
-        const bool planned = is_product(*step.external, which) && !packed_.contains(step.external);
+        const bool planned = product_of(*step.external) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs())
           add_slot(*output, !planned                         ? Slot::Kind::made
                             : leaves_.contains(output.get()) ? Slot::Kind::own
@@ -263,9 +254,9 @@ class Scheduled : public Executable {
   void call_of(Action& action, const ir::Node& node, const std::vector<at::Generator>& generators) {
     action.what = ir::to_string(node);
     for (const auto* value : node.inputs()) slot_of(*value);
-    if (is_product(node, action.which)) {
-      action.product = true;
-      const bool add = action.which == Product::addmm;
+    action.product = product_of(node);
+    if (action.product) {
+      const bool add = action.product == Product::addmm;
       action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
       action.b = slot_of(*ir::value_of(node, "mat2"));
       if (add) action.bias = slot_of(*ir::value_of(node, "self"));
@@ -309,6 +300,11 @@ class Scheduled : public Executable {
       if (written && !reads_where_it_writes(step, *result, *input)) return;
     }
     if (written) slot.into = pair.input;
+  }
+
+  /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
+  bool stays(const Slot& slot) const {
+    return (slot.kind == Slot::Kind::view ? slots_[slot.root].kind : slot.kind) == Slot::Kind::arena;
   }
 
   static bool reads_where_it_writes(const codegen::Step& step, const Value& result, const Value& input) {
@@ -367,19 +363,13 @@ class Scheduled : public Executable {
         planned.push_back(s);
         lives.push_back({bytes_of(slots_[s].type), first[s], last[s]});
       }
-      // Arena tensors and views of them are made once per frame; the rest goes when nobody needs it.
-      const bool stays =
-          slots_[s].kind == Slot::Kind::arena ||
-          (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena);
-      if (!stays && first[s] != none && last[s] < actions_.size()) actions_[last[s]].dead.push_back(s);
+      if (!stays(slots_[s]) && first[s] != none && last[s] < actions_.size())
+        actions_[last[s]].dead.push_back(s);
     }
     const auto placed = runtime::plan_memory(lives);
     for (size_t i = 0; i < planned.size(); ++i) slots_[planned[i]].place = placed.offsets[i];
     arena_bytes_ = placed.total;
-    for (auto& action : actions_)
-      std::erase_if(action.make, [&](size_t s) {
-        return slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena;
-      });
+    for (auto& action : actions_) std::erase_if(action.make, [&](size_t s) { return stays(slots_[s]); });
     for (const auto& action : actions_) most_buffers_ = std::max(most_buffers_, action.buffers.size());
   }
 
@@ -414,7 +404,7 @@ class Scheduled : public Executable {
       }
     }
     for (size_t s = 0; s < slots_.size(); ++s)
-      if (slots_[s].kind == Slot::Kind::view && slots_[slots_[s].root].kind == Slot::Kind::arena)
+      if (slots_[s].kind == Slot::Kind::view && stays(slots_[s]))
         frame->table[s] = view_of(frame->table[slots_[s].root], slots_[s]);
     return frame;
   }
@@ -432,12 +422,8 @@ class Scheduled : public Executable {
   }
 
   void give_back(std::unique_ptr<Frame> frame) {
-    for (size_t s = 0; s < slots_.size(); ++s) {
-      const auto& slot = slots_[s];
-      const bool stays = slot.kind == Slot::Kind::arena ||
-                         (slot.kind == Slot::Kind::view && slots_[slot.root].kind == Slot::Kind::arena);
-      if (!stays) frame->table[s].reset();
-    }
+    for (size_t s = 0; s < slots_.size(); ++s)
+      if (!stays(slots_[s])) frame->table[s].reset();
     const std::lock_guard<std::mutex> lock(pool_guard_);
     pool_.push_back(std::move(frame));
   }
@@ -520,7 +506,7 @@ class Scheduled : public Executable {
       out = action.bias == none ? at::mm(a, b.t()) : at::addmm(frame.table[action.bias], a, b.t());
       return;
     }
-    switch (action.which) {
+    switch (*action.product) {
       case Product::mm:
         at::mm_out(out, a, b);
         break;
@@ -536,8 +522,8 @@ class Scheduled : public Executable {
   CompiledKernels kernels_;
   std::vector<Slot> slots_;
   std::unordered_map<const Value*, size_t> numbers_;  // while building
-  std::unordered_map<const Value*, bool> leaves_;  // roots of results, and of what views that are calls see
-  std::unordered_set<const Value*> aliased_;       // the latter
+  std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
+  std::unordered_set<const Value*> aliased_;  // the latter
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;

@@ -4,21 +4,9 @@ import json
 import pytest
 
 from cases import CASES
-from harness import assert_close, graft_forward, make_checkpoint
+from harness import assert_close, graft_forward
 
 BY_NAME = {case.name: case for case in CASES}
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    made = {}
-
-    def get(name):
-        if name not in made:
-            made[name] = make_checkpoint(BY_NAME[name], tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return get
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "graft"])

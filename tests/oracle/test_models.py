@@ -7,25 +7,13 @@ from safetensors.torch import load_file
 from transformers import DynamicCache, StaticCache
 
 from cases import CASES
-from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, make_checkpoint, run
+from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, run
 
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES), "two cases have the same name"
 CAUSAL = [case.name for case in CASES if case.causal]
 TRAINED = [case.name for case in CASES if case.train]
 HALF = [case.name for case in CASES if case.half]
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    made = {}
-
-    def get(name):
-        if name not in made:
-            made[name] = make_checkpoint(BY_NAME[name], tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return get
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -176,6 +176,24 @@ Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
   }
 }
 
+/// What a reduction does with each element.
+Op step_of(Op reduction) {
+  switch (reduction) {
+    case Op::reduce_sum:
+      return Op::add;
+    case Op::reduce_prod:
+      return Op::mul;
+    case Op::reduce_max:
+      return Op::maximum;
+    case Op::reduce_min:
+      return Op::minimum;
+    case Op::reduce_any:
+      return Op::logical_or;
+    default:
+      return Op::logical_and;
+  }
+}
+
 }  // namespace
 
 llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype) {
@@ -260,21 +278,7 @@ Value* reduction_identity(IRBuilderBase& b, Op op, DType dtype) {
 }
 
 Value* combine(IRBuilderBase& b, Op op, DType dtype, Value* a, Value* x) {
-  const bool real = ir::is_floating(dtype);
-  switch (op) {
-    case Op::reduce_sum:
-      return real ? b.CreateFAdd(a, x) : b.CreateAdd(a, x);
-    case Op::reduce_prod:
-      return real ? b.CreateFMul(a, x) : b.CreateMul(a, x);
-    case Op::reduce_max:
-      return extreme(b, true, dtype, x, a);
-    case Op::reduce_min:
-      return extreme(b, false, dtype, x, a);
-    case Op::reduce_any:
-      return b.CreateOr(a, x);
-    default:
-      return b.CreateAnd(a, x);
-  }
+  return binary(b, step_of(op), dtype, x, a);
 }
 
 Value* reduce_lanes(IRBuilderBase& b, Op op, DType dtype, Value* x) {
