@@ -28,6 +28,12 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Threads REQUIRED)
 
+find_path(GRAFT_PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(GRAFT_PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(pcre2 INTERFACE)
+target_include_directories(pcre2 SYSTEM INTERFACE $<BUILD_INTERFACE:${GRAFT_PCRE2_INCLUDE}>)
+target_link_libraries(pcre2 INTERFACE ${GRAFT_PCRE2_LIBRARY})
+
 find_path(GRAFT_XXHASH_INCLUDE xxhash.h REQUIRED)  # header-only: Debian has no package configuration for it
 add_library(xxhash_headers INTERFACE)
 target_include_directories(xxhash_headers SYSTEM INTERFACE $<BUILD_INTERFACE:${GRAFT_XXHASH_INCLUDE}>)

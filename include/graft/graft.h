@@ -3,6 +3,7 @@
 //   model.h        load, run and save models: AutoModelForCausalLM::from_pretrained(dir)
 //   compile.h      make a function or a module fast: compile(model)
 //   compile_step.h a whole training step as one program
+//   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -18,6 +19,7 @@
 #include "graft/error.h"
 #include "graft/leaves.h"
 #include "graft/model.h"
+#include "graft/peft.h"
 #include "graft/safetensors.h"
 #include "graft/tokenizer.h"
 #include "graft/version.h"

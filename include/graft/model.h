@@ -75,7 +75,7 @@ class PreTrainedModel : public torch::nn::Module {
   void gradient_checkpointing_enable() { set_checkpointing(true); }
   void gradient_checkpointing_disable() { set_checkpointing(false); }
 
-  /// Every parameter once, by its first name: tied ones are not repeated.
+  /// Every parameter once, by its first name: tied ones are not repeated, adapters' are left out.
   std::vector<std::pair<std::string, at::Tensor>> unique_parameters() const;
 
  protected:

@@ -9,6 +9,7 @@
 #include "io/dtype_names.h"
 #include "io/format/atomic_file.h"
 #include "models/sources.h"
+#include "nn/weighted.h"
 #include "support/log.h"
 
 namespace graft {
@@ -153,14 +154,16 @@ std::vector<std::pair<std::string, at::Tensor>> PreTrainedModel::unique_paramete
   std::unordered_set<const void*> seen;
   std::vector<std::pair<std::string, at::Tensor>> unique;
   for (const auto& item : named_parameters())
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) unique.emplace_back(item.key(), item.value());
+    if (!nn::is_wrapped_path(item.key()) && seen.insert(item.value().unsafeGetTensorImpl()).second)
+      unique.emplace_back(item.key(), item.value());
   return unique;
 }
 
 void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_bytes) const {
   fs::create_directories(dir);
   auto tensors = unique_parameters();
-  for (const auto& item : named_buffers()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : named_buffers())
+    if (!nn::is_wrapped_path(item.key())) tensors.emplace_back(item.key(), item.value());
   for (auto& [name, tensor] : tensors) name = stored_name(find_architecture(architecture_), name);
   save_checkpoint(dir, tensors, {{"format", "pt"}}, static_cast<uint64_t>(max_shard_bytes));
   Config config = Config::from_json(config_.dump());

@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
 
+#include "nn/call_context.h"
+
 namespace graft::nn {
 namespace {
 
@@ -11,7 +13,7 @@ using torch::autograd::variable_list;
 using Block = std::function<at::Tensor(const at::Tensor&)>;
 
 /// What of the surroundings a block's result depends on: the random generator and autocast, of the device x
-/// is on.
+/// is on, and the call's context.
 class Surroundings {
  public:
   explicit Surroundings(const at::Device& device)
@@ -19,7 +21,8 @@ class Surroundings {
         generator_(at::globalContext().defaultGenerator(device)),
         random_(state()),
         autocast_(at::autocast::is_autocast_enabled(device.type())),
-        autocast_dtype_(at::autocast::get_autocast_dtype(device.type())) {}
+        autocast_dtype_(at::autocast::get_autocast_dtype(device.type())),
+        context_(call_context()) {}
 
   /// Runs `body` in these surroundings and puts today's back, also when it throws.
   template <class Body>
@@ -30,6 +33,7 @@ class Surroundings {
     };
     const Surroundings now(device_);
     const Restore restore{now};
+    const WithCallContext context(context_);
     enter();
     return body();
   }
@@ -54,6 +58,7 @@ class Surroundings {
   at::Tensor random_;
   bool autocast_;
   at::ScalarType autocast_dtype_;
+  std::shared_ptr<const CallContext> context_;
 };
 
 struct Saved : torch::CustomClassHolder {

@@ -1,6 +1,6 @@
 // Two-dimensional convolution, torch.nn.Conv2d.
 #pragma once
-#include "nn/build.h"
+#include "nn/weighted.h"
 
 namespace graft::nn {
 
@@ -10,13 +10,14 @@ struct Conv2dShape {
   bool bias = true;
 };
 
-class Conv2d : public Layer {
+class Conv2d : public WeightedLayer {
  public:
   Conv2d(const Build& b, const Conv2dShape& shape);
   Conv2d(const Build& b, const Conv2dShape& shape, const Init& init);
-  at::Tensor forward(const at::Tensor& x);
-
-  at::Tensor weight, bias;
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight,
+                   const at::Tensor& with_bias) const override;
+  LayerKind kind() const override { return LayerKind::conv2d; }
+  const Conv2dShape& shape() const { return shape_; }
 
  private:
   Conv2dShape shape_;

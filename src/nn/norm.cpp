@@ -4,22 +4,26 @@
 
 namespace graft::nn {
 
-LayerNorm::LayerNorm(const Build& b, int64_t dim, double eps, bool affine) : Layer(b), dim_(dim), eps_(eps) {
+LayerNorm::LayerNorm(const Build& b, int64_t dim, double eps, bool affine)
+    : WeightedLayer(b), dim_(dim), eps_(eps) {
   if (!affine) return;
   weight = b.parameter(*this, "weight", {dim}, {Init::Kind::ones});
   bias = b.parameter(*this, "bias", {dim}, {Init::Kind::zeros});
 }
 
-at::Tensor LayerNorm::forward(const at::Tensor& x) { return at::layer_norm(x, {dim_}, weight, bias, eps_); }
+at::Tensor LayerNorm::apply(const at::Tensor& x, const at::Tensor& with_weight,
+                            const at::Tensor& with_bias) const {
+  return at::layer_norm(x, {dim_}, with_weight, with_bias, eps_);
+}
 
-RMSNorm::RMSNorm(const Build& b, int64_t dim, double eps) : Layer(b), eps_(eps) {
+RMSNorm::RMSNorm(const Build& b, int64_t dim, double eps) : WeightedLayer(b), eps_(eps) {
   weight = b.parameter(*this, "weight", {dim}, {Init::Kind::ones});
 }
 
-at::Tensor RMSNorm::forward(const at::Tensor& x) {
+at::Tensor RMSNorm::apply(const at::Tensor& x, const at::Tensor& with_weight, const at::Tensor&) const {
   const auto wide = x.to(at::kFloat);
   const auto variance = wide.pow(2).mean(-1, /*keepdim=*/true);
-  return weight * (wide * at::rsqrt(variance + eps_)).to(x.scalar_type());
+  return with_weight * (wide * at::rsqrt(variance + eps_)).to(x.scalar_type());
 }
 
 BatchNorm2d::BatchNorm2d(const Build& b, int64_t channels, double eps, double momentum)

@@ -1,15 +1,15 @@
 // Normalisation layers.
 #pragma once
-#include "nn/build.h"
+#include "nn/weighted.h"
 
 namespace graft::nn {
 
-class LayerNorm : public Layer {
+class LayerNorm : public WeightedLayer {
  public:
   LayerNorm(const Build& b, int64_t dim, double eps = 1e-5, bool affine = true);
-  at::Tensor forward(const at::Tensor& x);
-
-  at::Tensor weight, bias;
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight,
+                   const at::Tensor& with_bias) const override;
+  LayerKind kind() const override { return LayerKind::norm; }
 
  private:
   int64_t dim_;
@@ -17,12 +17,11 @@ class LayerNorm : public Layer {
 };
 
 /// Llama's: the statistics and the division in float32, the result rounded to x's dtype, then the weight.
-class RMSNorm : public Layer {
+class RMSNorm : public WeightedLayer {
  public:
   RMSNorm(const Build& b, int64_t dim, double eps);
-  at::Tensor forward(const at::Tensor& x);
-
-  at::Tensor weight;
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight, const at::Tensor&) const override;
+  LayerKind kind() const override { return LayerKind::norm; }
 
  private:
   double eps_;

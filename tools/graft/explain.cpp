@@ -20,14 +20,15 @@ struct ExplainFlags {
 };
 
 void run(const ExplainFlags& flags) {
-  flags.adapter.refuse();
   auto compile_flags = flags.compile;
   compile_flags.compile = true;  // it is what this command is about
   const auto options = compile_flags.options();
   const auto model = flags.model.load();
   const auto inputs = read_inputs(flags.input, *model);
+  const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
   const at::AutoGradMode mode(flags.grads);
-  std::cout << compile(model, options).explain(inputs, flags.emit);
+  std::cout << (peft ? compile(peft, options).explain(inputs, {flags.adapter.names}, flags.emit)
+                     : compile(model, options).explain(inputs, flags.emit));
 }
 
 }  // namespace

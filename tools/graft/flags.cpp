@@ -4,11 +4,41 @@
 
 #include <torch/cuda.h>
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
 #include "graft/error.h"
 #include "io/dtype_names.h"
 #include "progress.h"
+#include "support/log.h"
 
 namespace graft::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Paths differ from machine to machine: the last name decides.
+void warn_of_other_base(const AdapterConfig& config, const std::string& base, const std::string& name) {
+  const auto last = [](const std::string& path) {
+    const auto clean = fs::path(path).lexically_normal();
+    return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
+  };
+  const auto wanted = config.string("base_model_name_or_path");
+  if (!wanted.empty() && last(wanted) != last(fs::absolute(base).string()))
+    log_warning("[adapters] \"" + name + "\" was made for \"" + wanted + "\", and the model is \"" + base +
+                "\"");
+}
+
+/// Each name once, without the base model's.
+std::vector<std::string> used(const std::vector<std::string>& names, const PeftModel& peft) {
+  std::vector<std::string> once;
+  for (const auto& name : names)
+    if (name != "__base__" && std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+  return once.empty() ? peft.active_adapters() : once;
+}
+
+}  // namespace
 
 void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Checkpoint folder: config.json and safetensors")->required();
@@ -36,12 +66,65 @@ void AdapterFlags::add_to(CLI::App& command) {
   command.add_flag("--merge", merge, "Merge the active adapters into the weights before running");
 }
 
-void AdapterFlags::refuse() const {
-  if (adapters.empty() && active.empty() && names.empty() && !disable && !merge) return;
-  throw Error(
-      "[adapters] adapters are not supported yet: run without --adapter, --active-adapter, "
-      "--disable-adapter, "
-      "--adapter-names and --merge");
+std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bool weighted) {
+  std::vector<AdapterSpec> specs;
+  for (const auto& text : texts) {
+    AdapterSpec spec{.dir = text};
+    if (weighted && !fs::exists(text))
+      if (const auto colon = text.rfind(':'); colon != std::string::npos) {
+        const auto number = text.substr(colon + 1);
+        size_t read = 0;
+        try {
+          spec.weight = std::stod(number, &read);
+        } catch (const std::exception&) {
+          read = 0;
+        }
+        if (number.empty() || read != number.size() || !std::isfinite(spec.weight))
+          throw WrongUsage("--adapter " + text + ": \"" + number +
+                           "\" is no weight; write [NAME=]DIR:WEIGHT");
+        spec.dir = text.substr(0, colon);
+      }
+    // A folder may have "=" in its name.
+    if (const auto equals = spec.dir.find('='); equals != std::string::npos && !fs::exists(spec.dir)) {
+      spec.name = spec.dir.substr(0, equals);
+      spec.dir = spec.dir.substr(equals + 1);
+      if (spec.name.empty()) throw WrongUsage("--adapter " + text + ": the name before \"=\" is empty");
+    }
+    if (spec.name.empty()) spec.name = "default";
+    for (const auto& other : specs)
+      if (other.name == spec.name)
+        throw WrongUsage("two adapters are called \"" + spec.name + "\": name them, --adapter NAME=DIR");
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+std::shared_ptr<PeftModel> AdapterFlags::load(const std::shared_ptr<PreTrainedModel>& model,
+                                              const std::string& base, bool trainable) const {
+  const auto specs = adapter_specs(adapters);
+  if (specs.empty()) {
+    for (const auto& [flag, given] : {std::pair("--active-adapter", !active.empty()),
+                                      {"--adapter-names", !names.empty()},
+                                      {"--disable-adapter", disable},
+                                      {"--merge", merge}})
+      if (given) throw WrongUsage(std::string(flag) + " needs an --adapter");
+    return nullptr;
+  }
+  if (!names.empty() && (!active.empty() || disable || merge))
+    throw WrongUsage(
+        "--adapter-names chooses adapters by row: it goes with neither --active-adapter, "
+        "--disable-adapter nor --merge");
+  auto peft = std::make_shared<PeftModel>(model);
+  for (const auto& spec : specs) {
+    warn_of_other_base(AdapterConfig::from_pretrained(spec.dir), base, spec.name);
+    peft->load_adapter(spec.dir, spec.name, {.is_trainable = trainable});
+  }
+  if (!names.empty() && trainable) peft->set_adapter(used(names, *peft));
+  if (!active.empty()) peft->set_adapter(active);
+  if (merge) peft->merge_adapter();
+  if (disable) peft->disable_adapters();
+  peft->eval();
+  return peft;
 }
 
 void CompileFlags::add_to(CLI::App& command) {

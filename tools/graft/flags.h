@@ -6,6 +6,7 @@
 
 #include "graft/compile.h"
 #include "graft/model.h"
+#include "graft/peft.h"
 
 namespace graft::cli {
 
@@ -17,14 +18,25 @@ struct ModelFlags {
   std::shared_ptr<PreTrainedModel> load() const;
 };
 
+/// One --adapter: [NAME=]DIR[:WEIGHT].
+struct AdapterSpec {
+  std::string name, dir;
+  double weight = 1;
+};
+
+/// Names where none is given: "default" for a single adapter. WrongUsage for two of one name. `weighted`
+/// takes :WEIGHT off the end.
+std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bool weighted = false);
+
 /// --adapter, --active-adapter, --disable-adapter, --adapter-names, --merge.
 struct AdapterFlags {
   std::vector<std::string> adapters, active, names;
   bool disable = false, merge = false;
 
   void add_to(CLI::App& command);
-  /// Adapters are not there yet: an Error when any of the flags is set.
-  void refuse() const;
+  /// The model with the adapters that the flags name, set up as they say; null when there are none.
+  std::shared_ptr<PeftModel> load(const std::shared_ptr<PreTrainedModel>& model, const std::string& base,
+                                  bool trainable) const;
 };
 
 /// --compile and the options of compilation.

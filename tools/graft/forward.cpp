@@ -9,6 +9,7 @@
 #include "flags.h"
 #include "graft/compile.h"
 #include "graft/error.h"
+#include "graft/peft.h"
 #include "graft/safetensors.h"
 #include "inputs.h"
 #include "io/format/atomic_file.h"
@@ -33,21 +34,12 @@ void wait_for(const at::Device& device) {
 /// One call: forward, and with `grads` backward too.
 class Call {
  public:
-  Call(const std::shared_ptr<PreTrainedModel>& model, const ModelInputs& inputs, bool grads,
-       const CompileOptions& options)
-      : model_(*model),
-        forward_(compile(model, options)),
-        inputs_(inputs),
-        grads_(grads),
-        parameters_(model->unique_parameters()) {
-    if (grads && !inputs.labels.defined())
-      throw UsageError(
-          "[forward] --grads needs labels in the input file: without them there is no loss to differentiate");
-  }
+  Call(std::function<ModelOutput()> forward, const PreTrainedModel& model, NamedTensors trainable, bool grads)
+      : forward_(std::move(forward)), model_(model), trainable_(std::move(trainable)), grads_(grads) {}
 
   NamedTensors operator()() {
     at::AutoGradMode mode(grads_);
-    const auto out = forward_(inputs_);
+    const auto out = forward_();
     NamedTensors results;
     if (out.logits.defined()) results.emplace_back("logits", out.logits.detach());
     if (out.last_hidden_state.defined())
@@ -61,19 +53,55 @@ class Call {
  private:
   void append_gradients(const at::Tensor& loss, NamedTensors& results) {
     std::vector<at::Tensor> wanted;
-    for (const auto& [name, parameter] : parameters_) wanted.push_back(parameter);
+    for (const auto& [name, parameter] : trainable_) wanted.push_back(parameter);
     const auto found = torch::autograd::grad({loss}, wanted, {}, std::nullopt, false, /*allow_unused=*/true);
     for (size_t i = 0; i < wanted.size(); ++i)
-      results.emplace_back("grad." + parameters_[i].first,
+      results.emplace_back("grad." + trainable_[i].first,
                            found[i].defined() ? found[i] : at::zeros_like(wanted[i]));
   }
 
-  PreTrainedModel& model_;
-  Compiled<ModelOutput(const ModelInputs&)> forward_;
-  const ModelInputs& inputs_;
+  std::function<ModelOutput()> forward_;
+  const PreTrainedModel& model_;
+  NamedTensors trainable_;
   bool grads_;
-  NamedTensors parameters_;
 };
+
+/// An adapter's tensors have their names in its file; where several are trained, PEFT's names in the model,
+/// which have the adapter's in them.
+NamedTensors trainable_of(const PeftModel& peft) {
+  const auto& active = peft.active_adapters();
+  NamedTensors all;
+  for (const auto& adapter : active)
+    for (auto [key, tensor] : peft.trainable_tensors(adapter)) {
+      if (!tensor.requires_grad()) continue;
+      if (active.size() > 1) {
+        const auto last = key.rfind('.');
+        key = key.ends_with(".weight") || key.ends_with(".bias")
+                  ? key.substr(0, last) + "." + adapter + key.substr(last)
+                  : key + "." + adapter;
+      }
+      all.emplace_back(key, tensor);
+    }
+  return all;
+}
+
+Call call_of(const ForwardFlags& flags, const std::shared_ptr<PreTrainedModel>& model,
+             const std::shared_ptr<PeftModel>& peft, const ModelInputs& inputs) {
+  if (flags.grads && !inputs.labels.defined())
+    throw UsageError(
+        "[forward] --grads needs labels in the input file: without them there is no loss to differentiate");
+  const auto options = flags.compile.options();
+  if (!peft)
+    return {[forward = compile(model, options), &inputs] { return forward(inputs); }, *model,
+            model->unique_parameters(), flags.grads};
+  const auto trainable = trainable_of(*peft);
+  if (flags.grads && trainable.empty())
+    throw UsageError("[forward] --grads: no adapter is at work, so there is nothing to differentiate for");
+  return {[forward = compile(peft, options), &inputs, call = AdapterCall{flags.adapter.names}] {
+            return forward(inputs, call);
+          },
+          *model, trainable, flags.grads};
+}
 
 double seconds(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -90,11 +118,11 @@ int64_t held_bytes(const PreTrainedModel& model) {
 }
 
 void run(const ForwardFlags& flags) {
-  flags.adapter.refuse();
-  const auto options = flags.compile.options();
+  flags.compile.options();  // wrong ones before anything is loaded
   const auto model = flags.model.load();
+  const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
   const auto inputs = read_inputs(flags.input, *model);
-  Call call(model, inputs, flags.grads, options);
+  Call call = call_of(flags, model, peft, inputs);
 
   NamedTensors results;
   int64_t peak = 0;
@@ -157,8 +185,9 @@ void add_forward(CLI::App& app) {
   flags->adapter.add_to(*command);
   flags->compile.add_to(*command);
   command->footer(
-      "Example:\n  graft forward --model checkpoints/llama --input in.safetensors --output out.safetensors "
-      "--grads");
+      "Examples:\n  graft forward --model checkpoints/llama --input in.safetensors --output out.safetensors "
+      "--grads\n  graft forward --model checkpoints/llama --adapter de=adapters/de --adapter fr=adapters/fr "
+      "--adapter-names de,__base__,fr\n    --input in.safetensors --output out.safetensors --compile");
   command->callback([flags] { run(*flags); });
 }
 

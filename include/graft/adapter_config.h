@@ -1,0 +1,74 @@
+// The configuration of an adapter: the content of PEFT's adapter_config.json, field by field.
+//
+// A field that the file does not have takes PEFT's default. A field that nobody knows is an error unless it
+// is null, false or empty (newer versions of PEFT add fields), and so is a value that a field cannot have.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace graft {
+
+/// Modules by name: a list of names (each the whole path or its end), or one regular expression over whole
+/// paths; "all-linear" is every linear layer but the output layer. Empty: what PEFT has for the model type.
+class ModuleNames {
+ public:
+  ModuleNames() = default;
+  ModuleNames(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
+  ModuleNames(std::vector<std::string> names) : names_(std::move(names)) {}
+  ModuleNames(const char* pattern) : pattern_(pattern) {}
+  ModuleNames(std::string pattern) : pattern_(std::move(pattern)) {}
+
+  bool empty() const { return names_.empty() && !pattern_; }
+  const std::vector<std::string>& names() const { return names_; }
+  const std::optional<std::string>& pattern() const { return pattern_; }
+
+ private:
+  std::vector<std::string> names_;
+  std::optional<std::string> pattern_;
+};
+
+class AdapterConfig {
+ public:
+  /// Reads DIR/adapter_config.json.
+  static AdapterConfig from_pretrained(const std::filesystem::path& dir);
+  /// `label` names the text in error messages.
+  static AdapterConfig from_json(std::string_view text, std::string_view label = "adapter_config.json");
+
+  /// "LORA", "IA3", ...
+  const std::string& peft_type() const;
+  /// Whether the field is set to anything but null, false or empty.
+  bool has(std::string_view field) const;
+  // UsageError for a field that the method does not have.
+  int64_t integer(std::string_view field) const;
+  double number(std::string_view field) const;
+  bool boolean(std::string_view field) const;
+  std::string string(std::string_view field) const;
+  /// Null gives none; one string gives one.
+  std::vector<std::string> strings(std::string_view field) const;
+  std::vector<int64_t> integers(std::string_view field) const;
+  ModuleNames modules(std::string_view field) const;
+  /// {"pattern": number}, sorted by pattern.
+  std::vector<std::pair<std::string, double>> pattern(std::string_view field) const;
+  bool is_string(std::string_view field) const;
+  bool is_object(std::string_view field) const;
+
+  /// A copy with one field set to a JSON value.
+  AdapterConfig with(std::string_view field, std::string_view json_value) const;
+  AdapterConfig with(std::string_view field, const std::vector<std::string>& values) const;
+
+  /// All fields of the method, sorted, as PEFT writes them.
+  std::string dump() const;
+
+ private:
+  struct State;
+  static AdapterConfig from_values(std::shared_ptr<State> state);
+  explicit AdapterConfig(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace graft

@@ -1,0 +1,163 @@
+// Adapters on a model: PEFT's names and files, and what PEFT + torch.compile cannot do.
+//
+//   auto model = graft::AutoModelForCausalLM::from_pretrained(dir);
+//   auto peft = graft::get_peft_model(model, graft::LoraConfig{.r = 16, .target_modules = {"q_proj",
+//   "v_proj"}}); peft->load_adapter(other_dir, "other"); peft->set_adapter("other"); auto out =
+//   peft->forward({.input_ids = ids}, {.adapter_names = {"__base__", "default", "other"}});
+//
+// Adapters differ in data only: the one that serves a row, its weights and its scaling are inputs of a
+// compiled program, so that loading, switching, disabling and mixing them compile nothing again.
+#pragma once
+#include <map>
+
+#include "graft/adapter_config.h"
+#include "graft/compile.h"
+#include "graft/model.h"
+#include "graft/safetensors.h"
+
+namespace graft {
+
+/// PEFT's LoraConfig; a field left alone has PEFT's default.
+struct LoraConfig {
+  int64_t r = 8;
+  ModuleNames target_modules = {};
+  ModuleNames exclude_modules = {};
+  double lora_alpha = 8;
+  double lora_dropout = 0;
+  std::string bias = "none";
+  bool use_rslora = false;
+  bool use_dora = false;
+  bool lora_bias = false;
+  bool fan_in_fan_out = false;
+  /// "true", "false", "gaussian", "orthogonal", "pissa", "pissa_niter_N", "olora"
+  std::string init_lora_weights = "true";
+  std::map<std::string, int64_t> rank_pattern = {};
+  std::map<std::string, double> alpha_pattern = {};
+  std::vector<int64_t> layers_to_transform = {};
+  std::vector<std::string> layers_pattern = {};
+  std::vector<std::string> modules_to_save = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
+/// What a call may say beside its inputs.
+struct AdapterCall {
+  /// One adapter per row of the batch; "__base__" is none. Empty: the active adapters for all rows.
+  std::vector<std::string> adapter_names = {};
+};
+
+struct LoadAdapterOptions {
+  bool is_trainable = false;
+  /// Default: as in the file.
+  std::optional<at::ScalarType> dtype = {};
+};
+
+struct MergeOptions {
+  /// Which, in that order; empty: the active ones.
+  std::vector<std::string> adapter_names = {};
+  /// NaN or infinity in a merged weight is an error.
+  bool safe_merge = true;
+};
+
+struct TrainableCount {
+  int64_t trainable, all;
+};
+
+class CompiledPeftModel;
+
+class PeftModel : public torch::nn::Module {
+ public:
+  /// A model without adapters: its weights are frozen.
+  explicit PeftModel(std::shared_ptr<PreTrainedModel> model);
+  ~PeftModel() override;
+
+  ModelOutput forward(const ModelInputs& inputs, const AdapterCall& call = {});
+  ModelOutput operator()(const ModelInputs& inputs, const AdapterCall& call = {}) {
+    return forward(inputs, call);
+  }
+
+  const std::shared_ptr<PreTrainedModel>& base_model() const { return model_; }
+
+  /// A fresh adapter by that configuration. The first becomes the active one.
+  void add_adapter(const std::string& name, const AdapterConfig& config);
+  /// PEFT's folder: adapter_config.json and adapter_model.safetensors. The first becomes the active one.
+  void load_adapter(const std::filesystem::path& dir, const std::string& name,
+                    const LoadAdapterOptions& options = {});
+  /// Puts another adapter's weights in place of this one's. The configurations must fit.
+  void hotswap_adapter(const std::filesystem::path& dir, const std::string& name);
+  /// "default" goes into DIR itself, the others into DIR/NAME, as PEFT has it. Empty: all.
+  void save_pretrained(const std::filesystem::path& dir, const std::vector<std::string>& names = {}) const;
+  /// One adapter, into DIR itself.
+  void save_adapter(const std::filesystem::path& dir, const std::string& name) const;
+
+  void delete_adapter(const std::string& name);
+  void set_adapter(const std::string& name) { set_adapter(std::vector<std::string>{name}); }
+  /// Several are added to each other. Active adapters are trainable unless loaded otherwise.
+  void set_adapter(const std::vector<std::string>& names);
+  void disable_adapters();
+  void enable_adapters();
+
+  /// PEFT's `with model.disable_adapter():`
+  class Disabled {
+   public:
+    explicit Disabled(PeftModel& model) : model_(model) { model_.disable_adapters(); }
+    ~Disabled() { model_.enable_adapters(); }
+    Disabled(const Disabled&) = delete;
+    Disabled& operator=(const Disabled&) = delete;
+
+   private:
+    PeftModel& model_;
+  };
+  Disabled disable_adapter() { return Disabled(*this); }
+
+  void merge_adapter(const MergeOptions& options = {});
+  /// The very weights of before.
+  void unmerge_adapter();
+  /// The base model with the adapters in its weights; this object is empty after that.
+  std::shared_ptr<PreTrainedModel> merge_and_unload(const MergeOptions& options = {});
+  /// The base model as it was.
+  std::shared_ptr<PreTrainedModel> unload();
+
+  /// Multiplies what an adapter adds to its layers.
+  void scale_adapter(const std::string& name, double factor);
+
+  std::vector<std::string> adapter_names() const;
+  const std::vector<std::string>& active_adapters() const;
+  const std::vector<std::string>& merged_adapters() const;
+  const AdapterConfig& peft_config(const std::string& name) const;
+  /// An adapter's tensors under their names in its file.
+  NamedTensors state_dict(const std::string& name) const;
+  /// Those of them that training changes.
+  NamedTensors trainable_tensors(const std::string& name) const;
+  TrainableCount get_nb_trainable_parameters() const;
+
+ private:
+  friend class CompiledPeftModel;
+  friend struct AdapterCombiner;
+  struct State;
+  std::shared_ptr<PreTrainedModel> model_;
+  std::unique_ptr<State> state_;
+};
+
+/// A model with one fresh adapter.
+std::shared_ptr<PeftModel> get_peft_model(std::shared_ptr<PreTrainedModel> model, const AdapterConfig& config,
+                                          const std::string& adapter_name = "default");
+
+/// A model with adapters, compiled: which adapters serve which rows is data of the program.
+class CompiledPeftModel {
+ public:
+  CompiledPeftModel(std::shared_ptr<PeftModel> model, const CompileOptions& options);
+  ModelOutput operator()(const ModelInputs& inputs, const AdapterCall& call = {}) const;
+  std::string explain(const ModelInputs& inputs, const AdapterCall& call = {},
+                      const std::string& level = "") const;
+
+ private:
+  at::Tensor gates(const ModelInputs& inputs, const AdapterCall& call) const;
+  std::shared_ptr<PeftModel> model_;
+  Compiled<ModelOutput(const ModelInputs&, const at::Tensor&)> compiled_;
+};
+
+CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options = {});
+
+}  // namespace graft

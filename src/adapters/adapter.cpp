@@ -1,0 +1,150 @@
+#include "adapters/adapter.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "adapters/replacement.h"
+#include "graft/error.h"
+#include "support/log.h"
+#include "support/regex.h"
+
+namespace graft::adapters {
+namespace {
+
+bool has_field(const Method& method, std::string_view name) {
+  return std::any_of(method.fields.begin(), method.fields.end(),
+                     [&](const Field& field) { return field.name == name; });
+}
+
+/// PEFT trains a classifier's head along with the adapter, whatever `modules_to_save` says.
+AdapterConfig with_head(const AdapterConfig& config) {
+  if (config.string("task_type") != "SEQ_CLS") return config;
+  auto names = config.strings("modules_to_save");
+  for (const char* head : {"classifier", "score"})
+    if (std::find(names.begin(), names.end(), head) == names.end()) names.emplace_back(head);
+  return config.with("modules_to_save", names);
+}
+
+void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
+                           const std::vector<Target>& layers) {
+  for (const char* field : {"rank_pattern", "alpha_pattern"}) {
+    if (!has_field(method, field)) continue;
+    for (const auto& [pattern, value] : config.pattern(field)) {
+      const Regex regex("(.*\\.)?(" + pattern + ")$", std::string("[adapters] \"") + field + "\"");
+      if (std::none_of(layers.begin(), layers.end(),
+                       [&](const Target& target) { return regex.matches_start(target.path); }))
+        log_warning("[adapters] \"" + std::string(field) + "\": \"" + pattern +
+                    "\" matches no adapted layer and has no effect");
+    }
+  }
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text;
+  for (const auto size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+std::string first_few(const std::vector<std::string>& items) {
+  std::string text;
+  for (size_t i = 0; i < items.size() && i < 8; ++i) text += "\n  " + items[i];
+  if (items.size() > 8) text += "\n  and " + std::to_string(items.size() - 8) + " more";
+  return text;
+}
+
+}  // namespace
+
+std::vector<Adapter::Named> Adapter::tensors() const {
+  std::vector<Named> all;
+  if (shared)
+    for (const auto& entry : shared->entries())
+      all.push_back({entry.key, entry.tensor, entry.trainable, entry.saved});
+  for (const auto& placed : parts)
+    for (const auto& entry : placed.part->entries())
+      all.push_back({entry.key, placed.part->tensor(entry), entry.trainable, true});
+  return all;
+}
+
+std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,
+                                       const PreTrainedModel& model, TensorSource& source) {
+  const auto& method = find_method(given.peft_type());
+  const auto config = with_targets(with_head(given), model);
+  auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
+  const auto layers = adapted_layers(config, model);
+  warn_of_idle_patterns(config, method, layers);
+  if (method.shared) {
+    std::vector<nn::WeightedLayer*> bare;
+    for (const auto& target : layers) bare.push_back(target.layer.get());
+    adapter->shared = method.shared(config, bare, source);
+  }
+  const auto build = [&](const Target& target) {
+    return PartBuild{config, *target.layer, target.path, source, adapter->shared.get()};
+  };
+  const auto is_adapted = [&](const Target& target) {
+    return std::any_of(layers.begin(), layers.end(), [&](const Target& t) { return t.path == target.path; });
+  };
+  for (const auto& target : layers)
+    adapter->parts.push_back({target, std::string(method.type), method.part(build(target))});
+  if (has_field(method, "bias") && config.string("bias") != "none") {
+    const bool all = config.string("bias") == "all";
+    for (const auto& target : all ? weighted_layers(model) : layers)
+      if (target.layer->bias.defined())
+        adapter->parts.push_back(
+            {target, "bias", bias_part(build(target), is_adapted(target) ? "base_layer.bias" : "bias")});
+  }
+  for (const auto& target : saved_layers(config, model))
+    adapter->parts.push_back({target, "modules_to_save", replacement_part(build(target))});
+  return adapter;
+}
+
+FileSource::FileSource(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype)
+    : file_(Checkpoint::open(dir, "adapter_model")), label_(dir.string()), dtype_(dtype) {}
+
+at::Tensor FileSource::take(const std::string& key, at::IntArrayRef shape) {
+  if (!file_.contains(key)) {
+    missing_.push_back(key);
+    return at::zeros(shape);
+  }
+  return take_if_there(key, shape);
+}
+
+at::Tensor FileSource::take_if_there(const std::string& key, at::IntArrayRef shape) {
+  if (!file_.contains(key)) return {};
+  taken_.insert(key);
+  auto tensor = file_.tensor(key);
+  if (tensor.sizes() != shape) {
+    misshapen_.push_back(key + " is " + shape_text(tensor.sizes()) + " and should be " + shape_text(shape));
+    return at::zeros(shape);
+  }
+  return dtype_ && tensor.is_floating_point() ? tensor.to(*dtype_) : tensor;
+}
+
+void FileSource::finish(const PreTrainedModel& model) {
+  std::string what;
+  if (!missing_.empty()) what += "\nmissing:" + first_few(missing_);
+  if (!misshapen_.empty())
+    what += "\nof another shape than the model and the configuration give:" + first_few(misshapen_);
+  std::vector<std::string> left;
+  constexpr std::string_view prefix = "base_model.model.";
+  const auto own = model.named_parameters();
+  for (const auto& key : file_.names()) {
+    if (taken_.contains(key)) continue;
+    // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
+    auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
+    if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
+    if (const auto* base = own.find(path);
+        base && base->sizes() == at::IntArrayRef(file_.info(key).shape) &&
+        at::equal(file_.tensor(key).to(base->scalar_type()), base->detach().cpu()))
+      continue;
+    left.push_back(key);
+  }
+  if (!left.empty())
+    what +=
+        "\nin the file, and nobody needs them (the base model is another one, or the configuration does not "
+        "fit):" +
+        first_few(left);
+  if (!what.empty()) throw FormatError("[adapters] " + label_ + " does not fit the model" + what);
+}
+
+}  // namespace graft::adapters

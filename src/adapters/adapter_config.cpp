@@ -1,0 +1,228 @@
+#include "graft/adapter_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "adapters/method.h"
+#include "adapters/schema.h"
+#include "graft/error.h"
+#include "io/format/json.h"
+#include "support/log.h"
+
+namespace graft {
+using adapters::Field;
+using nlohmann::json;
+
+struct AdapterConfig::State {
+  json values;
+  std::string label, type;
+  const adapters::Method* method = nullptr;
+
+  const Field& field(std::string_view name) const {
+    for (const auto* list : lists())
+      for (const auto& each : *list)
+        if (each.name == name) return each;
+    throw UsageError("[adapters] " + type + " has no field \"" + std::string(name) + "\"");
+  }
+
+  std::vector<const std::vector<Field>*> lists() const {
+    std::vector<const std::vector<Field>*> all{&adapters::common_fields(), &method->fields};
+    if (method->on_layers()) all.push_back(&adapters::target_fields());
+    return all;
+  }
+
+  const json& get(std::string_view name) const {
+    const auto& known = field(name);
+    const auto found = values.find(name);
+    return found == values.end() ? known.fallback : *found;
+  }
+
+  [[noreturn]] void wrong(std::string_view name, const std::string& wanted) const {
+    throw ConfigError("[adapters] " + label + ": \"" + std::string(name) + "\" must be " + wanted + ", got " +
+                      get(name).dump());
+  }
+};
+
+namespace {
+
+bool is_empty(const json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_string() || value.is_array() || value.is_object()) && value.empty());
+}
+
+std::string type_name(const json& like) {
+  if (like.is_boolean()) return "true or false";
+  if (like.is_number_integer()) return "a whole number";
+  if (like.is_number()) return "a number";
+  if (like.is_string()) return "a string";
+  if (like.is_array()) return "a list";
+  if (like.is_object()) return "an object";
+  return "a string";
+}
+
+bool same_type(const json& value, const json& like) {
+  if (like.is_null()) return value.is_string();
+  if (like.is_number_integer()) return value.is_number_integer();
+  if (like.is_number()) return value.is_number();
+  return value.type() == like.type();
+}
+
+/// `value` is one a field may have, or a ConfigError.
+void check_value(const std::string& label, const Field& field, const json& value) {
+  const auto wrong = [&](const std::string& wanted) {
+    throw ConfigError("[adapters] " + label + ": \"" + std::string(field.name) + "\" must be " + wanted +
+                      ", got " + value.dump());
+  };
+  if (field.rule == Field::Rule::default_only) {
+    if (!is_empty(value) && value != field.fallback)
+      throw ConfigError("[adapters] " + label + ": \"" + std::string(field.name) + "\" is " + value.dump() +
+                        ", which graft does not support; it must be " + field.fallback.dump());
+    return;
+  }
+  if (value.is_null() || field.rule == Field::Rule::any) return;
+  if (!same_type(value, field.fallback)) wrong(type_name(field.fallback));
+  if (field.allowed.empty() || !value.is_string()) return;
+  const auto text = value.get<std::string>();
+  if (std::find(field.allowed.begin(), field.allowed.end(), text) != field.allowed.end()) return;
+  std::string known;
+  for (const auto& each : field.allowed) known += (known.empty() ? "\"" : ", \"") + std::string(each) + "\"";
+  wrong("one of " + known);
+}
+
+}  // namespace
+
+AdapterConfig AdapterConfig::from_values(std::shared_ptr<State> state) {
+  if (!state->values.is_object()) throw FormatError("[adapters] " + state->label + " is not a JSON object");
+  const auto type = state->values.find("peft_type");
+  if (type == state->values.end() || !type->is_string())
+    throw ConfigError("[adapters] " + state->label +
+                      " has no \"peft_type\": it does not say which method it is for");
+  state->type = type->get<std::string>();
+  state->method = &adapters::find_method(state->type);
+  std::string noted;
+  for (const auto& [name, value] : state->values.items()) {
+    const Field* known = nullptr;
+    for (const auto* list : state->lists())
+      for (const auto& field : *list)
+        if (field.name == name) known = &field;
+    if (known) {
+      check_value(state->label, *known, value);
+    } else if (is_empty(value)) {
+      noted += (noted.empty() ? "" : ", ") + name;
+    } else {
+      throw ConfigError("[adapters] " + state->label + ": \"" + name + "\" is " + value.dump() + ", and " +
+                        state->type + " has no such field here: what it asks for would be left out");
+    }
+  }
+  if (!noted.empty())
+    log_warning("[adapters] " + state->label +
+                ": fields that this build does not know, none of them set: " + noted);
+  AdapterConfig config(state);
+  if (state->method->check) state->method->check(config);
+  return config;
+}
+
+AdapterConfig AdapterConfig::from_json(std::string_view text, std::string_view label) {
+  auto state = std::make_shared<State>();
+  state->label = label;
+  state->values = io::parse_json(text, label);
+  return from_values(std::move(state));
+}
+
+AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
+  const auto path = dir / "adapter_config.json";
+  if (!std::filesystem::exists(path))
+    throw IoError("[adapters] there is no " + path.string() +
+                  ": an adapter's folder holds adapter_config.json and adapter_model.safetensors");
+  auto state = std::make_shared<State>();
+  state->label = path.string();
+  state->values = io::read_json_file(path);
+  return from_values(std::move(state));
+}
+
+const std::string& AdapterConfig::peft_type() const { return state_->type; }
+bool AdapterConfig::has(std::string_view field) const { return !is_empty(state_->get(field)); }
+
+int64_t AdapterConfig::integer(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (!value.is_number_integer()) state_->wrong(field, "a whole number");
+  return value.get<int64_t>();
+}
+double AdapterConfig::number(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (!value.is_number()) state_->wrong(field, "a number");
+  return value.get<double>();
+}
+bool AdapterConfig::boolean(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (value.is_null()) return false;
+  if (!value.is_boolean()) state_->wrong(field, "true or false");
+  return value.get<bool>();
+}
+std::string AdapterConfig::string(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (value.is_null()) return "";
+  if (!value.is_string()) state_->wrong(field, "a string");
+  return value.get<std::string>();
+}
+
+std::vector<std::string> AdapterConfig::strings(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (value.is_null()) return {};
+  if (value.is_string()) return {value.get<std::string>()};
+  const auto is_string = [](const json& each) { return each.is_string(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_string))
+    state_->wrong(field, "a list of strings");
+  return value.get<std::vector<std::string>>();
+}
+
+std::vector<int64_t> AdapterConfig::integers(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (value.is_null()) return {};
+  if (value.is_number_integer()) return {value.get<int64_t>()};
+  const auto is_integer = [](const json& each) { return each.is_number_integer(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_integer))
+    state_->wrong(field, "a list of whole numbers");
+  return value.get<std::vector<int64_t>>();
+}
+
+ModuleNames AdapterConfig::modules(std::string_view field) const {
+  const auto& value = state_->get(field);
+  if (value.is_string()) return value.get<std::string>();
+  return strings(field);
+}
+
+std::vector<std::pair<std::string, double>> AdapterConfig::pattern(std::string_view field) const {
+  const auto& value = state_->get(field);
+  std::vector<std::pair<std::string, double>> pairs;
+  if (value.is_null()) return pairs;
+  if (!value.is_object()) state_->wrong(field, "an object of numbers");
+  for (const auto& [key, number] : value.items()) {
+    if (!number.is_number()) state_->wrong(field, "an object of numbers");
+    pairs.emplace_back(key, number.get<double>());
+  }
+  return pairs;
+}
+
+bool AdapterConfig::is_string(std::string_view field) const { return state_->get(field).is_string(); }
+bool AdapterConfig::is_object(std::string_view field) const { return state_->get(field).is_object(); }
+
+AdapterConfig AdapterConfig::with(std::string_view field, std::string_view json_value) const {
+  auto values = state_->values;
+  values[std::string(field)] = io::parse_json(json_value, field);
+  return from_json(values.dump(), state_->label);
+}
+
+AdapterConfig AdapterConfig::with(std::string_view field, const std::vector<std::string>& values) const {
+  return with(field, json(values).dump());
+}
+
+std::string AdapterConfig::dump() const {
+  json all = state_->values;
+  for (const auto* list : state_->lists())
+    for (const auto& field : *list)
+      if (!all.contains(field.name)) all[std::string(field.name)] = field.fallback;
+  return all.dump(2) + "\n";
+}
+
+}  // namespace graft

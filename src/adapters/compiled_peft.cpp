@@ -1,0 +1,60 @@
+// The compiled form of a PeftModel: one program, into which the choice of adapters goes as a table of
+// booleans [row, slot].
+#include <ATen/ATen.h>
+
+#include "adapters/peft_state.h"
+#include "graft/error.h"
+
+namespace graft {
+using adapters::Gate;
+using adapters::Routing;
+
+CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const CompileOptions& options)
+    : model_(std::move(model)),
+      compiled_(compile(
+          [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates) {
+            auto routing = std::make_shared<Routing>(peft->state_->routing.get());
+            for (const auto& adapter : peft->state_->all) {
+              const auto slot = static_cast<int64_t>(adapter->slot);
+              routing->set(adapter->slot, Gate::data(gates.select(1, slot)));
+            }
+            const nn::WithCallContext context(routing);
+            return peft->model_->forward(inputs);
+          },
+          options, {model_})) {}
+
+at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall& call) const {
+  const auto& state = *model_->state_;
+  const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.pixel_values;
+  const int64_t batch = first.defined() ? first.size(0) : 0;
+  const auto slots = static_cast<int64_t>(state.next_slot);
+  auto gates = at::zeros({batch, slots}, at::kBool);
+  auto table = gates.accessor<bool, 2>();
+  if (call.adapter_names.empty()) {
+    const auto routing = state.routing->get();
+    for (int64_t slot = 0; slot < slots; ++slot)
+      if (routing->gate(static_cast<size_t>(slot)))
+        for (int64_t row = 0; row < batch; ++row) table[row][slot] = true;
+  } else {
+    state.check_rows(call.adapter_names, batch);
+    for (int64_t row = 0; row < batch; ++row)
+      if (const auto& name = call.adapter_names[static_cast<size_t>(row)]; name != "__base__")
+        table[row][static_cast<int64_t>(state.get(name).slot)] = true;
+  }
+  return gates.to(model_->base_model()->device());
+}
+
+ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
+  return compiled_(inputs, gates(inputs, call));
+}
+
+std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,
+                                       const std::string& level) const {
+  return compiled_.explain(inputs, gates(inputs, call), level);
+}
+
+CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options) {
+  return {model, options};
+}
+
+}  // namespace graft

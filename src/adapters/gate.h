@@ -1,0 +1,34 @@
+// For which rows of a batch an adapter works.
+//
+// A method says what it does to the rows it is given and lets the gate join the result with the rest. The
+// choice is known on the host in eager calls: only the chosen rows are computed. In a compiled call it is
+// data, a column of the routing table: every row is computed and the column selects, so that another choice
+// is the same program.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace graft::adapters {
+
+class Gate {
+ public:
+  /// Every row.
+  static Gate all() { return {}; }
+  /// The rows with these numbers (int64), of a batch of that size.
+  static Gate rows(at::Tensor index, int64_t batch);
+  /// The rows where the column [batch] of booleans is true.
+  static Gate data(at::Tensor column);
+
+  /// The rows that the adapter is to compute.
+  at::Tensor part(const at::Tensor& x) const;
+  /// y + delta on the adapter's rows, in y's dtype; delta was computed from part().
+  at::Tensor add(const at::Tensor& y, const at::Tensor& delta) const;
+  /// `made` on the adapter's rows, `old` on the others, in old's dtype.
+  at::Tensor put(const at::Tensor& old, const at::Tensor& made) const;
+  bool is_all() const { return !index_.defined() && !column_.defined(); }
+
+ private:
+  at::Tensor index_, column_;
+  int64_t batch_ = 0;
+};
+
+}  // namespace graft::adapters

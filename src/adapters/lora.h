@@ -1,0 +1,50 @@
+// LoRA and DoRA: y = W x + scaling B A x, on linear, convolution and embedding layers.
+#pragma once
+#include "adapters/method.h"
+
+namespace graft::adapters {
+
+Method lora_method();
+
+/// What combining adapters needs to see of a LoRA part.
+class LoraPart : public Part {
+ public:
+  explicit LoraPart(const PartBuild& build);
+
+  void merge(Weights& weights) const override;
+  bool scale(double factor) override;
+
+  int64_t rank() const { return A.size(0); }
+  double scaling() const { return scaling_value_; }
+  /// What the adapter adds to the layer's weight, in its shape. PEFT computes half precision in float32.
+  at::Tensor delta_weight() const;
+
+  /// Takes b a out of the layer's weight wherever this adapter works: PiSSA and OLoRA start from what they
+  /// find there, and PEFT subtracts it from the base. Here the base stays as it is.
+  void take_out(const at::Tensor& a, const at::Tensor& b);
+
+  at::Tensor A, B, B_bias, magnitude;  ///< undefined where the adapter has none
+
+ protected:
+  /// scaling * (B A), [out, in] or in the convolution's shape, scaled.
+  virtual at::Tensor product(const at::Tensor& a, const at::Tensor& b) const = 0;
+  /// The norm of each output's row of `weight`, in the shape of the magnitude.
+  virtual at::Tensor norm(const at::Tensor& weight) const = 0;
+  /// The magnitude's quotient in the shape that scales the weight.
+  virtual at::Tensor factor_view(const at::Tensor& factor) const = 0;
+  void finish(const PartBuild& build);
+  at::Tensor dropped(const at::Tensor& x) const;
+  /// magnitude / norm(W + scaling B A), the norm taken as a constant, as the paper has it.
+  at::Tensor dora_factor() const;
+  at::Tensor norm_of_sum() const;
+
+  at::Tensor scaling_;  // a tensor: another value is the same program
+  at::Tensor taken_A_, taken_B_;
+  double dropout_ = 0;
+  int64_t r_ = 0;
+
+ private:
+  double scaling_value_ = 0;
+};
+
+}  // namespace graft::adapters

@@ -1,0 +1,33 @@
+// The methods: one row each, in registry.cpp.
+#pragma once
+#include "adapters/part.h"
+#include "adapters/schema.h"
+
+namespace graft::adapters {
+
+struct Method {
+  std::string_view type;  ///< PEFT's name, "LORA"
+  /// Beyond common_fields() and target_fields().
+  std::vector<Field> fields;
+  /// Builds the adapter's part on a layer; null for methods that are not put on layers.
+  std::shared_ptr<Part> (*part)(const PartBuild&) = nullptr;
+  /// Which layers PEFT takes where the config names none, by model type.
+  std::vector<std::pair<std::string_view, std::vector<std::string>>> default_targets = {};
+  /// ConfigError for fields that contradict each other.
+  void (*check)(const AdapterConfig&) = nullptr;
+  /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
+  std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
+                                    TensorSource&) = nullptr;
+
+  bool on_layers() const { return part != nullptr; }
+};
+
+/// Where most methods go when the config does not say.
+const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_targets();
+
+/// All of them.
+const std::vector<Method>& methods();
+/// ConfigError listing the known ones.
+const Method& find_method(std::string_view type);
+
+}  // namespace graft::adapters

@@ -1,0 +1,107 @@
+// One adapter's part on one layer: its tensors and what they do.
+#pragma once
+#include <functional>
+
+#include "adapters/gate.h"
+#include "graft/adapter_config.h"
+#include "nn/weighted.h"
+
+namespace graft::adapters {
+
+/// Tensors that all parts of one adapter share (VeRA's projections, VB-LoRA's bank).
+class Shared : public torch::nn::Module {
+ public:
+  struct Entry {
+    std::string key;  ///< in the adapter's file, whole: "base_model.vera_A"
+    at::Tensor tensor;
+    bool trainable;
+    bool saved = true;
+  };
+  virtual std::vector<Entry> entries() const = 0;
+};
+
+/// Where an adapter's tensors come from: its file, or nowhere when it is made fresh.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  /// The tensor under `key`, which must have that shape; undefined when the adapter is fresh.
+  virtual at::Tensor take(const std::string& key, at::IntArrayRef shape) = 0;
+  /// Like take(), undefined too where the file has no such key.
+  virtual at::Tensor take_if_there(const std::string& key, at::IntArrayRef shape) = 0;
+  virtual bool fresh() const = 0;
+};
+
+/// What a part is built from.
+struct PartBuild {
+  const AdapterConfig& config;
+  nn::WeightedLayer& layer;
+  std::string path;  ///< of the layer: "model.layers.0.self_attn.q_proj"
+  TensorSource& source;
+  Shared* shared = nullptr;
+
+  bool fresh() const { return source.fresh(); }
+  /// In [out, in] for a linear layer of either spelling.
+  int64_t in_features() const;
+  int64_t out_features() const;
+  /// Fresh tensors are float32 on the layer's device, as PEFT makes them, whatever the base is.
+  at::TensorOptions options() const;
+  /// The key of one of the layer's tensors in the adapter's file.
+  std::string key(std::string_view suffix) const;
+  /// What a field such as rank_pattern has for this layer, or the fallback.
+  double by_pattern(std::string_view field, double fallback) const;
+  /// ConfigError: this method cannot be put on this layer.
+  [[noreturn]] void refuse(const std::string& why = "") const;
+};
+
+/// The layer without the adapter at hand: the layer itself, with those adapters that come before.
+using Next = std::function<at::Tensor(const at::Tensor&)>;
+
+/// A layer's weight and bias while adapters are merged into them.
+struct Weights {
+  at::Tensor weight, bias;
+  at::Tensor base;  ///< the weight before any merge, which some methods measure themselves against
+};
+
+class Part : public torch::nn::Module {
+ public:
+  struct Entry {
+    std::string key;   ///< in the adapter's file: "base_model.model.lm_head.lora_A.weight"
+    std::string name;  ///< in this module's table
+    bool trainable;
+  };
+
+  explicit Part(const PartBuild& build) : layer_(&build.layer) {}
+
+  /// The layer's result for x with this adapter, on the rows of the gate.
+  virtual at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) = 0;
+  /// Puts the adapter into the weights, out of place.
+  virtual void merge(Weights& weights) const = 0;
+  /// Two of this kind cannot be active on one layer at once.
+  virtual bool exclusive() const { return false; }
+  /// Whether the method adds to the layer's weight times a factor of its own, and the factor's change.
+  virtual bool scale(double /*factor*/) { return false; }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  at::Tensor tensor(const Entry& entry) const;
+  const nn::WeightedLayer& layer() const { return *layer_; }
+
+ protected:
+  /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh.
+  at::Tensor parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
+                       bool trainable = true);
+  /// Data of the program that no file holds.
+  at::Tensor constant(const std::string& name, const at::Tensor& value) {
+    return register_buffer(name, value);
+  }
+
+ private:
+  nn::WeightedLayer* layer_;  // owns this part
+  std::vector<Entry> entries_;
+};
+
+/// x in the dtype of the weight it meets, as PEFT casts it.
+at::Tensor cast_to(const at::Tensor& x, const at::Tensor& weight);
+/// [out, in] from what the layer holds: Conv1D has it the other way round.
+at::Tensor out_in(const nn::WeightedLayer& layer, const at::Tensor& weight);
+
+}  // namespace graft::adapters

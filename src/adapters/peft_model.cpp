@@ -1,0 +1,345 @@
+// PeftModel: which adapters there are and which of them work.
+#include "graft/peft.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "adapters/adapter.h"
+#include "adapters/peft_state.h"
+#include "graft/error.h"
+#include "io/format/atomic_file.h"
+#include "support/log.h"
+
+namespace graft {
+using adapters::Adapter;
+using adapters::Gate;
+using adapters::Routing;
+using adapters::Site;
+namespace fs = std::filesystem;
+
+namespace {
+
+void check_name(const std::string& name) {
+  if (name.empty() || name == "__base__")
+    throw UsageError("[adapters] \"" + name + "\" is no name for an adapter: " +
+                     (name.empty() ? "it is empty" : "it stands for the base model"));
+}
+
+int64_t batch_of(const ModelInputs& inputs) {
+  const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.pixel_values;
+  return first.defined() ? first.size(0) : 0;
+}
+
+}  // namespace
+
+const Adapter* PeftModel::State::find(const std::string& name) const {
+  for (const auto& adapter : all)
+    if (adapter->name == name) return adapter.get();
+  return nullptr;
+}
+
+const Adapter& PeftModel::State::get(const std::string& name) const {
+  if (const auto* found = find(name)) return *found;
+  std::string known;
+  for (const auto& adapter : all) known += (known.empty() ? "\"" : ", \"") + adapter->name + "\"";
+  throw UsageError("[adapters] there is no adapter \"" + name + "\"; " +
+                   (known.empty() ? "none is loaded" : "loaded: " + known));
+}
+
+void PeftModel::State::refresh() {
+  auto routing_now = std::make_shared<Routing>(routing.get());
+  for (const auto& adapter : all) {
+    const bool works = !disabled && std::find(active.begin(), active.end(), adapter->name) != active.end();
+    const bool is_merged = std::find(merged.begin(), merged.end(), adapter->name) != merged.end();
+    if (works && !is_merged) routing_now->set(adapter->slot, Gate::all());
+    for (auto& [key, tensor, trainable, saved] : adapter->tensors())
+      tensor.set_requires_grad(works && adapter->trainable && trainable);
+  }
+  routing->set(routing_now);
+}
+
+void PeftModel::State::check_together(const std::vector<std::string>& names) const {
+  std::map<std::string, std::string> taken;
+  for (const auto& name : names)
+    for (const auto& placed : get(name).parts)
+      if (placed.part->exclusive())
+        if (const auto [at, fresh] = taken.emplace(placed.target.path, name); !fresh)
+          throw UsageError("[adapters] \"" + at->second + "\" and \"" + name + "\" both bring their own \"" +
+                           placed.target.path + "\": only one of them can be active");
+}
+
+void PeftModel::State::attach(std::unique_ptr<Adapter> adapter) {
+  adapter->slot = next_slot++;
+  for (const auto& placed : adapter->parts) {
+    auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+    if (!site) {
+      site = std::make_shared<Site>(routing);
+      placed.target.layer->wrap(site);
+    }
+    site->add(adapter->slot, placed.type, placed.part);
+  }
+  if (active.empty()) active = {adapter->name};
+  all.push_back(std::move(adapter));
+  refresh();
+}
+
+void PeftModel::State::detach(const Adapter& adapter) {
+  for (const auto& placed : adapter.parts) {
+    const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+    if (!site) continue;
+    site->remove(adapter.slot);
+    if (site->empty()) placed.target.layer->wrap(nullptr);
+  }
+}
+
+std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>> PeftModel::State::sites()
+    const {
+  std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>> found;
+  for (const auto& adapter : all)
+    for (const auto& placed : adapter->parts) {
+      const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+      if (std::none_of(found.begin(), found.end(), [&](const auto& pair) { return pair.second == site; }))
+        found.emplace_back(placed.target.layer, site);
+    }
+  return found;
+}
+
+void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t batch) const {
+  if (static_cast<int64_t>(names.size()) != batch)
+    throw UsageError("[adapters] adapter_names has " + std::to_string(names.size()) +
+                     " names for a batch of " + std::to_string(batch) + " rows");
+  if (!merged.empty())
+    throw UsageError("[adapters] adapters cannot be chosen by row while some are merged: unmerge them first");
+}
+
+std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::string>& names, int64_t batch,
+                                                         const at::Device& device) const {
+  check_rows(names, batch);
+  std::map<std::string, std::vector<int64_t>> rows;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i] != "__base__") rows[names[i]].push_back(static_cast<int64_t>(i));
+  auto chosen = std::make_shared<Routing>(routing.get());
+  for (const auto& [name, numbers] : rows) {
+    const auto slot = get(name).slot;
+    const bool everywhere = static_cast<int64_t>(numbers.size()) == batch;
+    chosen->set(slot,
+                everywhere ? Gate::all() : Gate::rows(at::tensor(numbers, at::kLong).to(device), batch));
+  }
+  return chosen;
+}
+
+PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
+    : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>()) {
+  for (auto& parameter : model_->parameters()) parameter.set_requires_grad(false);
+  state_->refresh();
+}
+
+PeftModel::~PeftModel() = default;
+
+ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
+  const auto routing = call.adapter_names.empty()
+                           ? state_->routing->get()
+                           : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
+  const nn::WithCallContext context(routing);
+  return model_->forward(inputs);
+}
+
+void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config) {
+  check_name(name);
+  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  adapters::FreshSource source;
+  auto adapter = adapters::build_adapter(name, config, *model_, source);
+  adapter->trainable = !config.boolean("inference_mode");
+  state_->attach(std::move(adapter));
+}
+
+void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
+                             const LoadAdapterOptions& options) {
+  check_name(name);
+  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  const auto config = AdapterConfig::from_pretrained(dir);
+  adapters::FileSource source(dir, options.dtype);
+  auto adapter = adapters::build_adapter(name, config, *model_, source);
+  source.finish(*model_);
+  adapter->trainable = options.is_trainable;
+  state_->attach(std::move(adapter));
+}
+
+void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
+  const auto& old = state_->get(name);
+  if (std::find(state_->merged.begin(), state_->merged.end(), name) != state_->merged.end())
+    throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
+  const auto config = AdapterConfig::from_pretrained(dir);
+  adapters::FileSource source(dir, std::nullopt);
+  auto adapter = adapters::build_adapter(name, config, *model_, source);
+  source.finish(*model_);
+  adapter->trainable = old.trainable;
+  state_->swap(name, std::move(adapter));
+}
+
+void PeftModel::State::swap(const std::string& name, std::unique_ptr<Adapter> with) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
+  detach(**at);
+  const auto keep_active = active;
+  const auto place = at - all.begin();
+  all.erase(at);
+  attach(std::move(with));
+  std::rotate(all.begin() + place, all.end() - 1, all.end());
+  active = keep_active;
+  refresh();
+}
+
+void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const {
+  const auto& adapter = state_->get(name);
+  fs::create_directories(dir);
+  save_checkpoint(dir, state_dict(name), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
+  io::write_file_atomically(dir / "adapter_config.json",
+                            adapter.config.with("inference_mode", "true").dump());
+}
+
+void PeftModel::save_pretrained(const fs::path& dir, const std::vector<std::string>& names) const {
+  for (const auto& name : names.empty() ? adapter_names() : names)
+    save_adapter(name == "default" ? dir : dir / name, name);
+}
+
+void PeftModel::delete_adapter(const std::string& name) {
+  const auto& adapter = state_->get(name);
+  if (std::find(state_->merged.begin(), state_->merged.end(), name) != state_->merged.end())
+    throw UsageError("[adapters] \"" + name + "\" is merged into the weights: unmerge it before deleting it");
+  state_->detach(adapter);
+  std::erase(state_->active, name);
+  std::erase_if(state_->all, [&](const auto& each) { return each->name == name; });
+  if (state_->active.empty() && !state_->all.empty()) {
+    state_->active = {state_->all.front()->name};
+    log_warning("[adapters] \"" + name + "\" was the active adapter; now it is \"" + state_->active[0] +
+                "\"");
+  }
+  state_->refresh();
+}
+
+void PeftModel::set_adapter(const std::vector<std::string>& names) {
+  for (const auto& name : names) state_->get(name);
+  state_->check_together(names);
+  if (!state_->merged.empty()) {
+    log_warning("[adapters] adapters are merged; they are unmerged before others are set");
+    unmerge_adapter();
+  }
+  state_->active = names;
+  state_->refresh();
+}
+
+void PeftModel::disable_adapters() {
+  if (!state_->merged.empty()) unmerge_adapter();
+  state_->disabled = true;
+  state_->refresh();
+}
+
+void PeftModel::enable_adapters() {
+  state_->disabled = false;
+  state_->refresh();
+}
+
+void PeftModel::merge_adapter(const MergeOptions& options) {
+  const auto& names = options.adapter_names.empty() ? state_->active : options.adapter_names;
+  state_->check_together(names);
+  std::vector<std::string> wanted = state_->merged;
+  for (const auto& name : names) {
+    state_->get(name);
+    if (std::find(wanted.begin(), wanted.end(), name) == wanted.end())
+      wanted.push_back(name);
+    else
+      log_warning("[adapters] \"" + name + "\" is merged already");
+  }
+  std::vector<size_t> slots;
+  for (const auto& name : wanted) slots.push_back(state_->get(name).slot);
+  const auto sites = state_->sites();
+  try {
+    for (const auto& [layer, site] : sites) site->merge(*layer, slots, options.safe_merge);
+  } catch (...) {
+    for (const auto& [layer, site] : sites) site->unmerge(*layer);
+    state_->merged.clear();
+    state_->refresh();
+    throw;
+  }
+  state_->merged = wanted;
+  state_->refresh();
+}
+
+void PeftModel::unmerge_adapter() {
+  for (const auto& [layer, site] : state_->sites()) site->unmerge(*layer);
+  state_->merged.clear();
+  state_->refresh();
+}
+
+std::shared_ptr<PreTrainedModel> PeftModel::merge_and_unload(const MergeOptions& options) {
+  merge_adapter(options);
+  for (const auto& [layer, site] : state_->sites()) layer->wrap(nullptr);
+  state_->all.clear();
+  state_->active.clear();
+  state_->merged.clear();
+  return model_;
+}
+
+std::shared_ptr<PreTrainedModel> PeftModel::unload() {
+  unmerge_adapter();
+  for (const auto& [layer, site] : state_->sites()) layer->wrap(nullptr);
+  state_->all.clear();
+  state_->active.clear();
+  return model_;
+}
+
+void PeftModel::scale_adapter(const std::string& name, double factor) {
+  bool any = false;
+  for (const auto& placed : state_->get(name).parts) any |= placed.part->scale(factor);
+  if (!any)
+    throw UsageError("[adapters] " + state_->get(name).config.peft_type() + " has no scaling to change (\"" +
+                     name + "\")");
+}
+
+std::vector<std::string> PeftModel::adapter_names() const {
+  std::vector<std::string> names;
+  for (const auto& adapter : state_->all) names.push_back(adapter->name);
+  return names;
+}
+
+const std::vector<std::string>& PeftModel::active_adapters() const { return state_->active; }
+const std::vector<std::string>& PeftModel::merged_adapters() const { return state_->merged; }
+const AdapterConfig& PeftModel::peft_config(const std::string& name) const {
+  return state_->get(name).config;
+}
+
+NamedTensors PeftModel::state_dict(const std::string& name) const {
+  NamedTensors tensors;
+  for (const auto& [key, tensor, trainable, saved] : state_->get(name).tensors())
+    if (saved) tensors.emplace_back(key, tensor.detach());
+  return tensors;
+}
+
+NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
+  NamedTensors tensors;
+  for (const auto& [key, tensor, trainable, saved] : state_->get(name).tensors())
+    if (trainable) tensors.emplace_back(key, tensor);
+  return tensors;
+}
+
+TrainableCount PeftModel::get_nb_trainable_parameters() const {
+  TrainableCount count{0, 0};
+  const auto add = [&](const at::Tensor& tensor) {
+    count.all += tensor.numel();
+    if (tensor.requires_grad()) count.trainable += tensor.numel();
+  };
+  for (const auto& [path, parameter] : model_->unique_parameters()) add(parameter);
+  for (const auto& adapter : state_->all)
+    for (const auto& named : adapter->tensors()) add(named.tensor);
+  return count;
+}
+
+std::shared_ptr<PeftModel> get_peft_model(std::shared_ptr<PreTrainedModel> model, const AdapterConfig& config,
+                                          const std::string& adapter_name) {
+  auto peft = std::make_shared<PeftModel>(std::move(model));
+  peft->add_adapter(adapter_name, config);
+  return peft;
+}
+
+}  // namespace graft

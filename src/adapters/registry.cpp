@@ -1,0 +1,32 @@
+// The list of methods: one line per file of this folder that has one.
+#include "adapters/lora.h"
+#include "adapters/method.h"
+#include "graft/error.h"
+
+namespace graft::adapters {
+
+const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_targets() {
+  static const std::vector<std::pair<std::string_view, std::vector<std::string>>> targets{
+      {"llama", {"q_proj", "v_proj"}},
+      {"opt", {"q_proj", "v_proj"}},
+      {"gpt2", {"c_attn"}},
+      {"bert", {"query", "value"}}};
+  return targets;
+}
+
+const std::vector<Method>& methods() {
+  static const std::vector<Method> all{lora_method()};
+  return all;
+}
+
+const Method& find_method(std::string_view type) {
+  std::string known;
+  for (const auto& method : methods()) {
+    if (method.type == type) return method;
+    known += (known.empty() ? "" : ", ") + std::string(method.type);
+  }
+  throw ConfigError("[adapters] \"peft_type\": \"" + std::string(type) +
+                    "\" is not supported; known: " + known);
+}
+
+}  // namespace graft::adapters

@@ -1,0 +1,32 @@
+// Which adapters work on which rows of a call.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "adapters/gate.h"
+#include "nn/call_context.h"
+
+namespace graft::adapters {
+
+/// For one call: a gate per slot. A slot is an adapter's place in the model.
+class Routing : public nn::CallContext {
+ public:
+  /// `owner` tells one model's routing from another's, where models are nested.
+  explicit Routing(const void* owner) : owner_(owner) {}
+
+  const void* owner() const { return owner_; }
+  /// Null: the adapter does not take part.
+  const Gate* gate(size_t slot) const {
+    return slot < gates_.size() && gates_[slot] ? &*gates_[slot] : nullptr;
+  }
+  void set(size_t slot, Gate gate) {
+    if (slot >= gates_.size()) gates_.resize(slot + 1);
+    gates_[slot] = std::move(gate);
+  }
+
+ private:
+  const void* owner_;
+  std::vector<std::optional<Gate>> gates_;
+};
+
+}  // namespace graft::adapters

@@ -1,0 +1,25 @@
+#include "adapters/schema.h"
+
+namespace graft::adapters {
+
+const std::vector<Field>& common_fields() {
+  static const std::vector<Field> fields{{"peft_type"},
+                                         {"task_type"},
+                                         {"base_model_name_or_path"},
+                                         {"revision"},
+                                         {"inference_mode", false},
+                                         {"auto_mapping", nullptr, {}, Field::Rule::any},
+                                         {"peft_version"}};
+  return fields;
+}
+
+const std::vector<Field>& target_fields() {
+  static const std::vector<Field> fields{{"target_modules", nullptr, {}, Field::Rule::any},
+                                         {"exclude_modules", nullptr, {}, Field::Rule::any},
+                                         {"modules_to_save", nullptr, {}, Field::Rule::any},
+                                         {"layers_to_transform", nullptr, {}, Field::Rule::any},
+                                         {"layers_pattern", nullptr, {}, Field::Rule::any}};
+  return fields;
+}
+
+}  // namespace graft::adapters

@@ -1,0 +1,26 @@
+// Which fields the configuration of a method has, with PEFT's defaults.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+namespace graft::adapters {
+
+struct Field {
+  std::string_view name;
+  nlohmann::json fallback = nullptr;
+  /// Values that a text may have; empty: any.
+  std::vector<std::string_view> allowed = {};
+  enum class Rule {
+    typed,        ///< of the default's type (or null)
+    any,          ///< the method looks at it itself
+    default_only  ///< PEFT has it, graft does not: any other value is an error
+  } rule = Rule::typed;
+};
+
+/// What every adapter's configuration has: bookkeeping that changes no result.
+const std::vector<Field>& common_fields();
+/// What the configuration of every method has that is put on chosen layers.
+const std::vector<Field>& target_fields();
+
+}  // namespace graft::adapters

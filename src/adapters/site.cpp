@@ -1,0 +1,81 @@
+#include "adapters/site.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "graft/error.h"
+
+namespace graft::adapters {
+
+std::shared_ptr<const Routing> DefaultRouting::get() const {
+  const std::lock_guard<std::mutex> lock(guard_);
+  return routing_;
+}
+
+void DefaultRouting::set(std::shared_ptr<const Routing> routing) {
+  const std::lock_guard<std::mutex> lock(guard_);
+  routing_ = std::move(routing);
+}
+
+at::Tensor Site::forward(const nn::WeightedLayer& layer, const at::Tensor& x) {
+  const auto* given = dynamic_cast<const Routing*>(nn::call_context().get());
+  if (given && given->owner() == default_.get()) return call(layer, *given, 0, x);
+  return call(layer, *default_->get(), 0, x);
+}
+
+at::Tensor Site::call(const nn::WeightedLayer& layer, const Routing& routing, size_t i,
+                      const at::Tensor& x) const {
+  if (i == parts_.size()) return layer.apply(x, layer.weight, layer.bias);
+  const auto* gate = routing.gate(parts_[i].slot);
+  if (!gate) return call(layer, routing, i + 1, x);
+  return parts_[i].part->forward(
+      x, [&](const at::Tensor& input) { return call(layer, routing, i + 1, input); }, *gate);
+}
+
+void Site::add(size_t slot, const std::string& type, const std::shared_ptr<Part>& part) {
+  auto known = std::find(types_.begin(), types_.end(), type);
+  if (known == types_.end()) known = types_.insert(types_.end(), type);
+  Placed placed{slot, static_cast<size_t>(known - types_.begin()), std::to_string(next_name_++), part};
+  part->train(is_training());
+  register_module(placed.name, part);
+  // Later methods outside; of one method the first adapter outside, as PEFT lets it see the input first.
+  const auto behind = std::find_if(parts_.begin(), parts_.end(),
+                                   [&](const Placed& other) { return other.type < placed.type; });
+  parts_.insert(behind, std::move(placed));
+}
+
+void Site::remove(size_t slot) {
+  std::erase_if(parts_, [&](const Placed& placed) {
+    if (placed.slot != slot) return false;
+    unregister_module(placed.name);
+    return true;
+  });
+}
+
+void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite) {
+  const at::NoGradGuard no_grad;
+  const auto before = unmerged_ ? *unmerged_ : Weights{layer.weight, layer.bias, layer.weight};
+  unmerge(layer);
+  Weights merged = before;
+  // What sits nearest to the layer goes in first.
+  for (const size_t slot : slots)
+    for (auto placed = parts_.rbegin(); placed != parts_.rend(); ++placed)
+      if (placed->slot == slot) placed->part->merge(merged);
+  const auto finite = [](const at::Tensor& t) { return !t.defined() || at::isfinite(t).all().item<bool>(); };
+  if (check_finite && !(finite(merged.weight) && finite(merged.bias)))
+    throw Error("[adapters] merging would put NaN or infinity into \"" + layer.path() +
+                ".weight\": the adapter seems to be broken; nothing was merged into this layer");
+  unmerged_ = before;
+  if (!merged.weight.is_same(layer.weight)) layer.replace("weight", merged.weight.contiguous());
+  if (merged.bias.defined() && !merged.bias.is_same(layer.bias)) layer.replace("bias", merged.bias);
+}
+
+void Site::unmerge(nn::WeightedLayer& layer) {
+  if (!unmerged_) return;
+  layer.replace("weight", unmerged_->weight);
+  if (unmerged_->bias.defined()) layer.replace("bias", unmerged_->bias);
+  unmerged_.reset();
+}
+
+}  // namespace graft::adapters

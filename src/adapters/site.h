@@ -1,0 +1,56 @@
+// All adapters on one layer.
+#pragma once
+#include <mutex>
+
+#include "adapters/part.h"
+#include "adapters/routing.h"
+
+namespace graft::adapters {
+
+/// The routing of calls that bring none: what set_adapter() and disable_adapter() chose.
+class DefaultRouting {
+ public:
+  std::shared_ptr<const Routing> get() const;
+  void set(std::shared_ptr<const Routing> routing);
+
+ private:
+  mutable std::mutex guard_;
+  std::shared_ptr<const Routing> routing_;
+};
+
+class Site : public nn::Wrapper {
+ public:
+  explicit Site(std::shared_ptr<const DefaultRouting> routing) : default_(std::move(routing)) {}
+
+  at::Tensor forward(const nn::WeightedLayer& layer, const at::Tensor& x) override;
+
+  /// Parts of one adapter may be several on a layer. `type` is the method: as in PEFT, a method that came
+  /// later works around those that came before.
+  void add(size_t slot, const std::string& type, const std::shared_ptr<Part>& part);
+  void remove(size_t slot);
+  bool empty() const { return parts_.empty(); }
+
+  /// Puts the parts of these slots into the layer's weights, in that order; the weights as they were are
+  /// kept.
+  void merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite);
+  /// The very weights of before.
+  void unmerge(nn::WeightedLayer& layer);
+
+ private:
+  struct Placed {
+    size_t slot;
+    size_t type;  // index into types_
+    std::string name;
+    std::shared_ptr<Part> part;
+  };
+  at::Tensor call(const nn::WeightedLayer& layer, const Routing& routing, size_t i,
+                  const at::Tensor& x) const;
+
+  std::shared_ptr<const DefaultRouting> default_;
+  std::vector<std::string> types_;
+  std::vector<Placed> parts_;  // outermost first
+  size_t next_name_ = 0;
+  std::optional<Weights> unmerged_;
+};
+
+}  // namespace graft::adapters

@@ -1,0 +1,196 @@
+#include "adapters/targets.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graft/error.h"
+#include "support/log.h"
+#include "support/regex.h"
+
+namespace graft::adapters {
+namespace {
+
+bool ends_with_name(const std::string& path, const std::string& name) {
+  return path == name || path.ends_with("." + name);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+  return text;
+}
+
+/// A list of names, or a pattern, over paths.
+class Matcher {
+ public:
+  Matcher(const ModuleNames& names, std::string_view field) : names_(names.names()) {
+    if (names.pattern()) pattern_.emplace(*names.pattern(), "[adapters] \"" + std::string(field) + "\"");
+  }
+  bool empty() const { return names_.empty() && !pattern_; }
+  bool by_pattern() const { return pattern_.has_value(); }
+  bool operator()(const std::string& path) const {
+    if (pattern_) return pattern_->matches_all(path);
+    return std::any_of(names_.begin(), names_.end(),
+                       [&](const auto& name) { return ends_with_name(path, name); });
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::optional<Regex> pattern_;
+};
+
+/// `layers_to_transform` and `layers_pattern`: which numbered blocks are meant. They narrow a name that ends
+/// a path, not one that is the whole path.
+class BlockFilter {
+ public:
+  explicit BlockFilter(const AdapterConfig& config)
+      : numbers_(config.integers("layers_to_transform")),
+        set_(config.has("layers_to_transform") || !numbers_.empty()) {
+    auto patterns = config.strings("layers_pattern");
+    std::erase(patterns, "");
+    constexpr auto what = "[adapters] \"layers_pattern\"";
+    if (patterns.empty()) patterns_.emplace_back(".*?\\.[^.]*\\.(?P<idx>\\d+)\\.", what);
+    for (const auto& pattern : patterns)
+      patterns_.emplace_back("(?:^|.*?\\.)" + pattern + "\\.(?P<idx>\\d+)\\.", what);
+  }
+  bool operator()(const std::string& path) const {
+    if (!set_) return true;
+    for (const auto& pattern : patterns_)
+      if (const auto number = pattern.group(path, "idx"))
+        return std::find(numbers_.begin(), numbers_.end(), std::stoll(*number)) != numbers_.end();
+    return false;
+  }
+
+ private:
+  std::vector<int64_t> numbers_;
+  bool set_;
+  std::vector<Regex> patterns_;
+};
+
+bool is_head(const std::string& path, const AdapterConfig& config, const std::string& architecture) {
+  // transformers' get_output_embeddings(), and the heads PEFT leaves out of "all-linear" when it classifies.
+  if (architecture.ends_with("ForCausalLM")) return path == "lm_head";
+  if (architecture.ends_with("ForMaskedLM")) return path == "cls.predictions.decoder";
+  return config.string("task_type") == "SEQ_CLS" && (path == "score" || path == "classifier");
+}
+
+std::vector<std::string> linear_layers(const AdapterConfig& config, const PreTrainedModel& model) {
+  std::vector<std::string> paths;
+  for (const auto& [path, layer] : weighted_layers(model)) {
+    const bool linear = layer->kind() == nn::LayerKind::linear || layer->kind() == nn::LayerKind::conv1d;
+    if (linear && !is_head(path, config, model.architecture())) paths.push_back(path);
+  }
+  return paths;
+}
+
+std::string lower(std::string text) {
+  for (auto& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+}  // namespace
+
+std::vector<Target> weighted_layers(const PreTrainedModel& model) {
+  std::vector<Target> layers;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (nn::is_wrapped_path(item.key())) continue;
+    if (auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(item.value()))
+      layers.push_back({item.key(), std::move(layer)});
+  }
+  return layers;
+}
+
+AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& model) {
+  const auto& method = find_method(config.peft_type());
+  if (!method.on_layers()) return config;
+  const auto targets = config.modules("target_modules");
+  if (targets.pattern() && lower(*targets.pattern()) == "all-linear")
+    return config.with("target_modules", linear_layers(config, model));
+  if (!targets.empty()) return config;
+  for (const auto& [type, names] : method.default_targets)
+    if (type == model.config().model_type()) return config.with("target_modules", names);
+  throw ConfigError("[adapters] \"target_modules\" is not set, and " + config.peft_type() +
+                    " has no default for \"" + model.config().model_type() +
+                    "\": name the layers to adapt, or \"all-linear\"");
+}
+
+std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrainedModel& model) {
+  const auto targets = config.modules("target_modules");
+  const Matcher wanted(targets, "target_modules");
+  const Matcher excluded(config.modules("exclude_modules"), "exclude_modules");
+  const BlockFilter in_block(config);
+  std::vector<Regex> saved;
+  for (const auto& name : config.strings("modules_to_save"))
+    saved.emplace_back("(^|.*\\.)" + name + "($|\\..*)", "[adapters] \"modules_to_save\"");
+
+  std::vector<Target> found;
+  std::set<std::string> unmatched(targets.names().begin(), targets.names().end());
+  size_t left_out = 0;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto& path = item.key();
+    if (nn::is_wrapped_path(path)) continue;
+    if (!wanted(path)) continue;
+    std::erase_if(unmatched, [&](const std::string& name) { return ends_with_name(path, name); });
+    const bool is_saved =
+        std::any_of(saved.begin(), saved.end(), [&](const Regex& each) { return each.matches_start(path); });
+    const bool whole =
+        std::find(targets.names().begin(), targets.names().end(), path) != targets.names().end();
+    if ((!excluded.empty() && excluded(path)) || is_saved ||
+        !(wanted.by_pattern() || whole || in_block(path))) {
+      ++left_out;
+      continue;
+    }
+    auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(item.value());
+    if (!layer)
+      throw ConfigError("[adapters] \"target_modules\" names \"" + path +
+                        "\", which is no single layer; adapters go on linear, convolution, embedding and "
+                        "normalisation layers");
+    found.push_back({path, std::move(layer)});
+  }
+  if (!unmatched.empty())
+    throw ConfigError("[adapters] \"target_modules\": " + listed({unmatched.begin(), unmatched.end()}) +
+                      " matched no module of " + model.architecture());
+  if (found.empty())
+    throw ConfigError("[adapters] no layer of " + model.architecture() + " is left to adapt: " +
+                      (left_out ? "all that \"target_modules\" matches is left out by \"exclude_modules\", "
+                                  "\"modules_to_save\" or \"layers_to_transform\""
+                                : "\"target_modules\" matches nothing"));
+  return found;
+}
+
+std::vector<Target> saved_layers(const AdapterConfig& config, const PreTrainedModel& model) {
+  auto names = config.strings("modules_to_save");
+  if (names.empty()) return {};
+  std::vector<std::string> roots;
+  std::set<std::string> unmatched(names.begin(), names.end());
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (nn::is_wrapped_path(item.key())) continue;
+    for (const auto& name : names)
+      if (item.key().ends_with(name)) {  // PEFT matches the end of the path, not whole names
+        roots.push_back(item.key());
+        unmatched.erase(name);
+      }
+  }
+  // PEFT itself puts both names there for every classifier, and one of them is always missing.
+  if (unmatched.size() == names.size())
+    throw ConfigError("[adapters] \"modules_to_save\": " + listed(names) + " matched no module of " +
+                      model.architecture());
+  const auto under = [&](const std::string& path) {
+    return std::any_of(roots.begin(), roots.end(),
+                       [&](const std::string& root) { return path == root || path.starts_with(root + "."); });
+  };
+  std::vector<Target> found;
+  std::set<std::string> covered;
+  for (auto& target : weighted_layers(model)) {
+    if (!under(target.path)) continue;
+    for (const char* name : {".weight", ".bias"}) covered.insert(target.path + name);
+    found.push_back(std::move(target));
+  }
+  for (const auto& [path, parameter] : model.unique_parameters())
+    if (!nn::is_wrapped_path(path) && under(path) && !covered.contains(path))
+      throw ConfigError("[adapters] \"modules_to_save\": \"" + path +
+                        "\" is no weight or bias of a layer, and cannot be kept by an adapter yet");
+  return found;
+}
+
+}  // namespace graft::adapters

@@ -1,0 +1,38 @@
+#include "nn/weighted.h"
+
+namespace graft::nn {
+
+std::string_view name_of(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::linear:
+      return "Linear";
+    case LayerKind::conv1d:
+      return "Conv1D";
+    case LayerKind::conv2d:
+      return "Conv2d";
+    case LayerKind::embedding:
+      return "Embedding";
+    case LayerKind::norm:
+      return "a normalisation";
+  }
+  return "";
+}
+
+void WeightedLayer::replace(const std::string& name, const at::Tensor& tensor) {
+  (name == "weight" ? weight : bias) = tensor;
+  parameters_[name] = tensor;
+}
+
+void WeightedLayer::wrap(std::shared_ptr<Wrapper> wrapper) {
+  if (wrapper_) unregister_module(kWrapperName);
+  wrapper_ = std::move(wrapper);
+  if (!wrapper_) return;
+  wrapper_->train(is_training());
+  register_module(kWrapperName, wrapper_);
+}
+
+bool is_wrapped_path(std::string_view path) {
+  return path.find(WeightedLayer::kWrapperName) != std::string_view::npos;
+}
+
+}  // namespace graft::nn

@@ -1,0 +1,79 @@
+"""Adapters that PEFT makes, and what PEFT says of them.
+
+A Recipe is one configuration of one method on one model of the zoo. PEFT makes the adapter, all its tensors get noise (fresh adapters change
+nothing, and would hide every mistake), and PEFT saves it; graft must give PEFT's own results with that folder, and PEFT must be able to
+load what graft writes.
+"""
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+import peft
+import torch
+
+from harness import DEVICE, Batch, Checkpoint, seed_of
+
+
+@dataclass
+class Recipe:
+    """`config` gives PEFT's configuration; `model` is the name of a Case."""
+
+    name: str
+    model: str
+    config: Callable[[], peft.PeftConfig]
+    noise: float = 0.1
+    tolerance: float = 1e-5
+    merges: bool = True
+    # What of PEFT's own model must be done after noise (rank masks, say).
+    prepare: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
+
+
+def noisy(model, name: str, scale: float):
+    generator = torch.Generator().manual_seed(seed_of(name))
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
+    return model
+
+
+@dataclass
+class SavedAdapter:
+    recipe: Recipe
+    checkpoint: Checkpoint
+    folder: Path
+
+    def model(self, dtype=torch.float32, trainable=True):
+        """A new model with this adapter, loaded by PEFT."""
+        return peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable).eval().to(DEVICE)
+
+
+def make_adapter(recipe: Recipe, checkpoint: Checkpoint, folder: Path) -> SavedAdapter:
+    torch.manual_seed(seed_of(recipe.name))
+    model = peft.get_peft_model(checkpoint.fresh(), recipe.config())
+    noisy(model, recipe.name, recipe.noise)
+    recipe.prepare(model)
+    model.save_pretrained(folder)
+    return SavedAdapter(recipe, checkpoint, folder)
+
+
+def results(model, batch: Batch, grads=True, **kwargs) -> Batch:
+    """What `graft forward` writes: logits, loss, and the gradient of every trainable tensor under its name in the adapter's file."""
+    inputs = {k: v.to(DEVICE) for k, v in batch.items()}
+    with torch.set_grad_enabled(grads):
+        out = model(**inputs, **kwargs)
+    result = {"logits": out.logits} if getattr(out, "logits", None) is not None else {"last_hidden_state": out.last_hidden_state}
+    if getattr(out, "loss", None) is not None:
+        result["loss"] = out.loss
+        if grads:
+            out.loss.backward()
+            result |= gradients(model)
+    return {k: v.detach().cpu() for k, v in result.items()}
+
+
+def gradients(model) -> Batch:
+    """By the names of the saved file: PEFT's own function renames the gradients as it renames the tensors."""
+    named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in model.named_parameters() if p.requires_grad}
+    state = model.state_dict()
+    by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
+    return {"grad." + k: v for k, v in by_file.items() if v.dim() or not torch.isnan(v)}
