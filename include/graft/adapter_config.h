@@ -34,7 +34,7 @@ class ModuleNames {
 
 class AdapterConfig {
  public:
-  /// Reads DIR/adapter_config.json.
+  /// Reads DIR/adapter_config.json, or that file itself.
   static AdapterConfig from_pretrained(const std::filesystem::path& dir);
   /// `label` names the text in error messages.
   static AdapterConfig from_json(std::string_view text, std::string_view label = "adapter_config.json");

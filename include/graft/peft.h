@@ -64,6 +64,18 @@ struct TrainableCount {
   int64_t trainable, all;
 };
 
+/// How adapters are made into one; the names are PEFT's.
+struct CombineOptions {
+  /// "linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties", "dare_linear_svd",
+  /// "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"
+  std::string combination_type = "svd";
+  std::optional<int64_t> svd_rank = {};  ///< default: the largest rank among the adapters
+  /// The share of values that ties, dare and magnitude_prune keep, in [0, 1].
+  std::optional<double> density = {};
+  std::string majority_sign_method = "total";  ///< or "frequency"
+  std::optional<double> svd_clamp = {};        ///< a quantile to clip both factors at
+};
+
 class CompiledPeftModel;
 
 class PeftModel : public torch::nn::Module {
@@ -119,6 +131,10 @@ class PeftModel : public torch::nn::Module {
   /// The base model as it was.
   std::shared_ptr<PreTrainedModel> unload();
 
+  /// A new adapter from others. It is not made active.
+  void add_weighted_adapter(const std::vector<std::string>& adapters, const std::vector<double>& weights,
+                            const std::string& name, const CombineOptions& options = {});
+
   /// Multiplies what an adapter adds to its layers.
   void scale_adapter(const std::string& name, double factor);
 
@@ -134,8 +150,8 @@ class PeftModel : public torch::nn::Module {
 
  private:
   friend class CompiledPeftModel;
-  friend struct AdapterCombiner;
   struct State;
+  void add_from_tensors(const std::string& name, const AdapterConfig& config, const NamedTensors& tensors);
   std::shared_ptr<PreTrainedModel> model_;
   std::unique_ptr<State> state_;
 };

@@ -98,29 +98,35 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   return adapter;
 }
 
-FileSource::FileSource(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype)
-    : file_(Checkpoint::open(dir, "adapter_model")), label_(dir.string()), dtype_(dtype) {}
+GivenSource::GivenSource(const NamedTensors& tensors, std::string label)
+    : tensors_(tensors.begin(), tensors.end()), label_(std::move(label)) {}
 
-at::Tensor FileSource::take(const std::string& key, at::IntArrayRef shape) {
-  if (!file_.contains(key)) {
-    missing_.push_back(key);
-    return at::zeros(shape);
+GivenSource GivenSource::open(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype) {
+  const auto file = Checkpoint::open(dir, "adapter_model");
+  NamedTensors tensors;
+  for (const auto& name : file.names()) {
+    auto tensor = file.tensor(name);
+    tensors.emplace_back(name, dtype && tensor.is_floating_point() ? tensor.to(*dtype) : tensor);
   }
-  return take_if_there(key, shape);
+  return {tensors, dir.string()};
 }
 
-at::Tensor FileSource::take_if_there(const std::string& key, at::IntArrayRef shape) {
-  if (!file_.contains(key)) return {};
+at::Tensor GivenSource::take(const std::string& key, at::IntArrayRef shape) {
+  if (auto tensor = take_if_there(key, shape); tensor.defined()) return tensor;
+  missing_.push_back(key);
+  return at::zeros(shape);
+}
+
+at::Tensor GivenSource::take_if_there(const std::string& key, at::IntArrayRef shape) {
+  const auto found = tensors_.find(key);
+  if (found == tensors_.end()) return {};
   taken_.insert(key);
-  auto tensor = file_.tensor(key);
-  if (tensor.sizes() != shape) {
-    misshapen_.push_back(key + " is " + shape_text(tensor.sizes()) + " and should be " + shape_text(shape));
-    return at::zeros(shape);
-  }
-  return dtype_ && tensor.is_floating_point() ? tensor.to(*dtype_) : tensor;
+  if (found->second.sizes() == shape) return found->second;
+  misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " + shape_text(shape));
+  return at::zeros(shape);
 }
 
-void FileSource::finish(const PreTrainedModel& model) {
+void GivenSource::finish(const PreTrainedModel& model) {
   std::string what;
   if (!missing_.empty()) what += "\nmissing:" + first_few(missing_);
   if (!misshapen_.empty())
@@ -128,14 +134,14 @@ void FileSource::finish(const PreTrainedModel& model) {
   std::vector<std::string> left;
   constexpr std::string_view prefix = "base_model.model.";
   const auto own = model.named_parameters();
-  for (const auto& key : file_.names()) {
+  for (const auto& [key, tensor] : tensors_) {
     if (taken_.contains(key)) continue;
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
     auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
     if (const auto* base = own.find(path);
-        base && base->sizes() == at::IntArrayRef(file_.info(key).shape) &&
-        at::equal(file_.tensor(key).to(base->scalar_type()), base->detach().cpu()))
+        base && base->sizes() == tensor.sizes() &&
+        at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
       continue;
     left.push_back(key);
   }

@@ -1,5 +1,8 @@
 // One adapter on a model: built from a configuration, fresh or from its file.
 #pragma once
+#include <map>
+#include <set>
+
 #include "adapters/site.h"
 #include "adapters/targets.h"
 #include "graft/safetensors.h"
@@ -41,10 +44,14 @@ class FreshSource : public TensorSource {
   bool fresh() const override { return true; }
 };
 
-/// An adapter's file. Every tensor of it must be taken, and have the shape that is asked for.
-class FileSource : public TensorSource {
+/// An adapter that is there: every tensor of it must be taken, and have the shape that is asked for.
+class GivenSource : public TensorSource {
  public:
-  FileSource(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype);
+  /// `label` names the adapter in error messages.
+  GivenSource(const NamedTensors& tensors, std::string label);
+  /// A folder's adapter_model.safetensors.
+  static GivenSource open(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype = {});
+
   at::Tensor take(const std::string& key, at::IntArrayRef shape) override;
   at::Tensor take_if_there(const std::string& key, at::IntArrayRef shape) override;
   bool fresh() const override { return false; }
@@ -53,9 +60,8 @@ class FileSource : public TensorSource {
   void finish(const PreTrainedModel& model);
 
  private:
-  Checkpoint file_;
+  std::map<std::string, at::Tensor> tensors_;
   std::string label_;
-  std::optional<at::ScalarType> dtype_;
   std::set<std::string> taken_;
   std::vector<std::string> missing_, misshapen_;
 };

@@ -130,7 +130,7 @@ AdapterConfig AdapterConfig::from_json(std::string_view text, std::string_view l
 }
 
 AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
-  const auto path = dir / "adapter_config.json";
+  const auto path = std::filesystem::is_regular_file(dir) ? dir : dir / "adapter_config.json";
   if (!std::filesystem::exists(path))
     throw IoError("[adapters] there is no " + path.string() +
                   ": an adapter's folder holds adapter_config.json and adapter_model.safetensors");

@@ -159,10 +159,20 @@ void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
   check_name(name);
   if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
   const auto config = AdapterConfig::from_pretrained(dir);
-  adapters::FileSource source(dir, options.dtype);
+  auto source = adapters::GivenSource::open(dir, options.dtype);
   auto adapter = adapters::build_adapter(name, config, *model_, source);
   source.finish(*model_);
   adapter->trainable = options.is_trainable;
+  state_->attach(std::move(adapter));
+}
+
+void PeftModel::add_from_tensors(const std::string& name, const AdapterConfig& config,
+                                 const NamedTensors& tensors) {
+  check_name(name);
+  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  adapters::GivenSource source(tensors, "\"" + name + "\"");
+  auto adapter = adapters::build_adapter(name, config, *model_, source);
+  source.finish(*model_);
   state_->attach(std::move(adapter));
 }
 
@@ -171,7 +181,7 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
   if (std::find(state_->merged.begin(), state_->merged.end(), name) != state_->merged.end())
     throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
   const auto config = AdapterConfig::from_pretrained(dir);
-  adapters::FileSource source(dir, std::nullopt);
+  auto source = adapters::GivenSource::open(dir);
   auto adapter = adapters::build_adapter(name, config, *model_, source);
   source.finish(*model_);
   adapter->trainable = old.trainable;

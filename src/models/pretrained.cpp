@@ -98,6 +98,17 @@ std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Co
   return model;
 }
 
+/// False where the architecture ties two weights and the model has different ones there: an adapter that was
+/// merged into one of them, say. transformers must not tie them again.
+bool still_tied(const PreTrainedModel& model) {
+  const auto own = model.named_parameters();
+  for (const auto& [name, shared] : find_architecture(model.architecture()).tied) {
+    const auto *one = own.find(name), *other = own.find(shared);
+    if (one && other && !one->is_same(*other)) return false;
+  }
+  return true;
+}
+
 const Architecture& named_architecture(const Config& config) {
   const auto names = config.strings("architectures", std::vector<std::string>{});
   if (names.size() == 1) return find_architecture(names[0]);
@@ -168,6 +179,7 @@ void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_byt
   save_checkpoint(dir, tensors, {{"format", "pt"}}, static_cast<uint64_t>(max_shard_bytes));
   Config config = Config::from_json(config_.dump());
   config.set("architectures", std::vector<std::string>{architecture_});
+  if (!still_tied(*this)) config.set("tie_word_embeddings", false);
   config.set("dtype", io::dtype_name(dtype()));
   io::write_file_atomically(dir / "config.json", config.dump());
 }

@@ -11,9 +11,12 @@ class WrongUsage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void add_explain(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_combine(CLI::App& app);
+void add_explain(CLI::App& app);
 void add_forward(CLI::App& app);
 void add_info(CLI::App& app);
+void add_init(CLI::App& app);
+void add_merge(CLI::App& app);
 
 }  // namespace graft::cli

@@ -99,6 +99,18 @@ std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bo
   return specs;
 }
 
+void load_adapter(PeftModel& peft, const AdapterSpec& spec, const std::string& base, bool trainable) {
+  warn_of_other_base(AdapterConfig::from_pretrained(spec.dir), base, spec.name);
+  peft.load_adapter(spec.dir, spec.name, {.is_trainable = trainable});
+}
+
+
+void refuse_overwriting(const std::string& output, const std::string& input) {
+  std::error_code none;
+  if (fs::equivalent(output, input, none))
+    throw Error("--output " + output + " is the folder that is read: write to another one");
+}
+
 std::shared_ptr<PeftModel> AdapterFlags::load(const std::shared_ptr<PreTrainedModel>& model,
                                               const std::string& base, bool trainable) const {
   const auto specs = adapter_specs(adapters);
@@ -115,10 +127,7 @@ std::shared_ptr<PeftModel> AdapterFlags::load(const std::shared_ptr<PreTrainedMo
         "--adapter-names chooses adapters by row: it goes with neither --active-adapter, "
         "--disable-adapter nor --merge");
   auto peft = std::make_shared<PeftModel>(model);
-  for (const auto& spec : specs) {
-    warn_of_other_base(AdapterConfig::from_pretrained(spec.dir), base, spec.name);
-    peft->load_adapter(spec.dir, spec.name, {.is_trainable = trainable});
-  }
+  for (const auto& spec : specs) load_adapter(*peft, spec, base, trainable);
   if (!names.empty() && trainable) peft->set_adapter(used(names, *peft));
   if (!active.empty()) peft->set_adapter(active);
   if (merge) peft->merge_adapter();

@@ -28,6 +28,11 @@ struct AdapterSpec {
 /// takes :WEIGHT off the end.
 std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bool weighted = false);
 
+/// Loads it, with a warning where it was made for another base model than `base`.
+void load_adapter(PeftModel& peft, const AdapterSpec& spec, const std::string& base, bool trainable);
+/// Error: `output` is the very folder that is read.
+void refuse_overwriting(const std::string& output, const std::string& input);
+
 /// --adapter, --active-adapter, --disable-adapter, --adapter-names, --merge.
 struct AdapterFlags {
   std::vector<std::string> adapters, active, names;

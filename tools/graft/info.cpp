@@ -1,8 +1,9 @@
-// graft info: what a checkpoint folder or a tensor file holds.
+// graft info: what a checkpoint folder, an adapter's folder or a tensor file holds.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "graft/adapter_config.h"
 #include "graft/error.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
@@ -48,7 +49,18 @@ ordered_json describe_checkpoint(const Checkpoint& checkpoint) {
           {"tensors", tensors}};
 }
 
+ordered_json describe_adapter(const fs::path& path) {
+  ordered_json info{{"path", path.string()}};
+  const auto config = AdapterConfig::from_pretrained(path);
+  info["peft_type"] = config.peft_type();
+  info["base_model"] = config.string("base_model_name_or_path");
+  info["config"] = ordered_json::parse(config.dump());
+  info.update(describe_checkpoint(Checkpoint::open(path, "adapter_model")));
+  return info;
+}
+
 ordered_json describe(const fs::path& path) {
+  if (fs::exists(path / "adapter_config.json")) return describe_adapter(path);
   ordered_json info{{"path", path.string()}};
   if (fs::is_directory(path)) {
     const auto config = Config::from_pretrained(path);
@@ -74,6 +86,10 @@ void print(const ordered_json& info) {
          info["architecture"].get<std::string>() + (info["supported"] ? "" : "   (not supported)"));
     line("model type", info["model_type"]);
   }
+  if (info.contains("peft_type")) {
+    line("adapter", info["peft_type"]);
+    line("base model", info["base_model"]);
+  }
   line("elements", std::to_string(info["elements"].get<int64_t>()));
   line("size", size_text(info["total_bytes"]));
   line("files", std::to_string(info["files"].size()));
@@ -88,7 +104,7 @@ void run(const InfoFlags& flags) {
     for (const auto& name : known_architectures()) std::printf("%s\n", name.c_str());
     return;
   }
-  if (flags.path.empty()) throw WrongUsage("info needs a checkpoint folder or a .safetensors file");
+  if (flags.path.empty()) throw WrongUsage("info needs a checkpoint's or an adapter's folder, or a .safetensors file");
   const auto info = describe(flags.path);
   if (flags.json)
     std::cout << info.dump() << "\n";
@@ -99,9 +115,9 @@ void run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(CLI::App& app) {
-  auto* command = app.add_subcommand("info", "Show what a checkpoint or a tensor file holds");
+  auto* command = app.add_subcommand("info", "Show what a checkpoint, an adapter or a tensor file holds");
   auto flags = std::make_shared<InfoFlags>();
-  command->add_option("path", flags->path, "Checkpoint folder or .safetensors file");
+  command->add_option("path", flags->path, "Folder of a checkpoint or an adapter, or a .safetensors file");
   command->add_flag("--json", flags->json, "Print JSON for a program to read");
   command->add_flag("--architectures", flags->architectures, "List the architectures graft can load");
   command->footer("Example:\n  graft info checkpoints/llama --json");

@@ -28,10 +28,9 @@ int main(int argc, char** argv) {
       "COMMAND --help` says more.");
   app.set_version_flag("--version", graft::build_summary());
   app.require_subcommand(1);
-  graft::cli::add_bench(app);
-  graft::cli::add_forward(app);
-  graft::cli::add_explain(app);
-  graft::cli::add_info(app);
+  for (auto* add : {graft::cli::add_forward, graft::cli::add_init, graft::cli::add_merge, graft::cli::add_combine,
+                    graft::cli::add_explain, graft::cli::add_info, graft::cli::add_bench})
+    add(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -1,0 +1,177 @@
+"""What PEFT does with several adapters, with files and with fresh ones; graft's program must do the same."""
+import json
+import warnings
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from adapters import Recipe, make_adapter, noisy, results
+from harness import GRAFT, assert_close, graft_forward, run
+from recipes import RECIPES
+
+COMPILE = {"eager": (), "graft": ("--compile", "--fullgraph")}
+BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+
+
+@pytest.fixture(scope="module")
+def adapters(checkpoints, tmp_path_factory):
+    made = {}
+
+    def get(name, model=None):
+        if name not in made:
+            recipe = BY_NAME[name]
+            made[name] = make_adapter(recipe, checkpoints(recipe.model), tmp_path_factory.mktemp("adapter"))
+        return made[name]
+
+    return get
+
+
+def several(adapters, names):
+    """The adapters on one model, in graft's flags and in PEFT."""
+    saved = [adapters(name) for name in names]
+    flags = [flag for adapter in saved for flag in ("--adapter", f"{adapter.recipe.name}={adapter.folder}")]
+    model = peft.PeftModel.from_pretrained(saved[0].checkpoint.fresh(), saved[0].folder, adapter_name=names[0], is_trainable=True)
+    for adapter in saved[1:]:
+        model.load_adapter(adapter.folder, adapter.recipe.name, is_trainable=True)
+    return saved[0].checkpoint, flags, model.eval()
+
+
+MANY = ["lora-llama", "lora-rslora", "lora-patterns"]
+
+
+def logits_only(batch):
+    return {"logits": batch["logits"]}
+
+
+@pytest.mark.parametrize("how", COMPILE)
+def test_mixed_batch(adapters, how):
+    checkpoint, flags, model = several(adapters, MANY)
+    batch = {k: v for k, v in checkpoint.case.batches["left"]().items() if k != "labels"}
+    names = [MANY[0], "__base__", MANY[2]]
+    got = graft_forward(checkpoint, batch, *flags, "--adapter-names", ",".join(names), *COMPILE[how])
+    with torch.no_grad():
+        want = model(**batch, adapter_names=names).logits
+    assert_close(got, {"logits": want}, 1e-5)
+
+
+def test_a_row_in_a_mixed_batch_is_the_row_alone(adapters):
+    names = ["lora-dora", "lora-llama", "__base__"]  # PEFT refuses DoRA here
+    checkpoint, flags, _ = several(adapters, names[:2])
+    batch = {k: v for k, v in checkpoint.case.batches["left"]().items() if k != "labels"}
+    got = graft_forward(checkpoint, batch, *flags, "--adapter-names", ",".join(names))["logits"]
+    for row, name in enumerate(names):
+        chosen = ("--disable-adapter",) if name == "__base__" else ("--active-adapter", name)
+        alone = graft_forward(checkpoint, {k: v[row : row + 1] for k, v in batch.items()}, *flags, *chosen)["logits"]
+        assert_close({"logits": got[row : row + 1]}, {"logits": alone}, 1e-5)
+
+
+@pytest.mark.parametrize("how", COMPILE)
+def test_several_active(adapters, how):
+    checkpoint, flags, model = several(adapters, MANY)
+    batch = {k: v for k, v in checkpoint.case.batches["right"]().items() if k != "labels"}
+    model.base_model.set_adapter(MANY[1:])
+    got = graft_forward(checkpoint, batch, *flags, "--active-adapter", ",".join(MANY[1:]), *COMPILE[how])
+    with torch.no_grad():
+        assert_close(got, {"logits": model(**batch).logits}, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["lora-llama", "lora-gpt2", "lora-dora", "lora-resnet", "lora-bias-all", "lora-embedding", "lora-bert"])
+def test_merged_checkpoint_in_transformers(adapters, name, tmp_path):
+    """What `graft merge` writes gives the unmerged model's results in transformers, tied or not."""
+    adapter = adapters(name)
+    run(GRAFT, "merge", "--model", adapter.checkpoint.folder, "--adapter", adapter.folder, "--output", tmp_path)
+    model, report = type(adapter.checkpoint.model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    batch = list(adapter.checkpoint.case.batches.values())[-1]()
+    want = results(adapter.model(trainable=False), batch, grads=False)
+    assert_close(results(model.eval(), batch, grads=False), want, 3e-5)
+
+
+def test_merge_of_weighted_adapters(adapters, tmp_path):
+    one, two = adapters("lora-llama"), adapters("lora-rslora")
+    run(GRAFT, "merge", "--model", one.checkpoint.folder, "--adapter", f"a={one.folder}:0.5", "--adapter", f"b={two.folder}:-2",
+        "--output", tmp_path)
+    _, _, model = several(adapters, ["lora-llama", "lora-rslora"])
+    for module in model.modules():
+        if isinstance(module, peft.tuners.lora.LoraLayer):
+            module.set_scale("lora-llama", 0.5)
+            module.set_scale("lora-rslora", -2)
+    model.base_model.set_adapter(["lora-llama", "lora-rslora"])
+    batch = {k: v for k, v in one.checkpoint.case.batches["none"]().items() if k != "labels"}
+    with torch.no_grad():
+        want = model(**batch).logits
+        got = type(one.checkpoint.model).from_pretrained(tmp_path)(**batch).logits
+    assert_close({"logits": got}, {"logits": want}, 3e-5)
+
+
+FRESH = {
+    "lora": (peft.LoraConfig(target_modules="all-linear", r=4), "llama-gqa"),
+    "gaussian": (peft.LoraConfig(init_lora_weights="gaussian", target_modules=["q_proj"]), "llama-gqa"),
+    "unset": (peft.LoraConfig(init_lora_weights=False, target_modules=["q_proj", "embed_tokens"], lora_bias=False), "llama-gqa"),
+    "lora-bias": (peft.LoraConfig(lora_bias=True, target_modules=["q_proj"]), "opt-lm-untied"),
+    "orthogonal": (peft.LoraConfig(init_lora_weights="orthogonal", target_modules=["v_proj"]), "llama-gqa"),
+    "pissa": (peft.LoraConfig(init_lora_weights="pissa", target_modules=["v_proj"], r=4), "llama-gqa"),
+    "dora": (peft.LoraConfig(use_dora=True, target_modules=["c_attn"], fan_in_fan_out=True), "gpt2-lm-untied"),
+    "conv": (peft.LoraConfig(target_modules=["convolution"]), "resnet-bottleneck"),
+    "classifier": (peft.LoraConfig(task_type="SEQ_CLS"), "bert-class"),
+}
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_adapter(checkpoints, name, tmp_path):
+    """`graft init` makes what get_peft_model makes: the same tensors, from the same random numbers."""
+    config, case = FRESH[name]
+    checkpoint = checkpoints(case)
+    config.save_pretrained(tmp_path / "config")
+    run(GRAFT, "init", "--model", checkpoint.folder, "--adapter-config", tmp_path / "config", "--output", tmp_path / "ours", "--seed", 7)
+    model = checkpoint.fresh()
+    torch.manual_seed(7)
+    model = peft.get_peft_model(model, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.save_pretrained(tmp_path / "theirs", save_embedding_layers=False)
+    ours, theirs = load_file(tmp_path / "ours/adapter_model.safetensors"), load_file(tmp_path / "theirs/adapter_model.safetensors")
+    assert ours.keys() == theirs.keys()
+    for key in theirs:
+        if name == "pissa":  # singular vectors have a sign of their own
+            assert torch.allclose(ours[key].abs(), theirs[key].abs(), atol=1e-4), key
+        else:
+            assert torch.allclose(ours[key], theirs[key], rtol=1e-6, atol=1e-7), key
+    peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours")
+
+
+COMBINATIONS = {
+    "linear": {}, "cat": {}, "svd": {}, "svd-rank": {"svd_rank": 3}, "ties": {"density": 0.4}, "ties_svd": {"density": 0.4},
+    "magnitude_prune": {"density": 0.7}, "magnitude_prune_svd": {"density": 0.7}, "dare_linear": {"density": 1.0}, "dare_ties_svd": {"density": 1.0},
+}
+
+
+@pytest.mark.parametrize("kind", COMBINATIONS)
+def test_combine(checkpoints, kind, tmp_path):
+    checkpoint = checkpoints("llama-gqa")
+    configs = {"a": dict(r=4, lora_alpha=6, target_modules=["q_proj", "embed_tokens"]), "b": dict(r=4, use_rslora=False, target_modules=["q_proj", "up_proj"])}
+    model = None
+    for name, options in configs.items():
+        config = peft.LoraConfig(**options)
+        if model is None:
+            model = peft.get_peft_model(checkpoint.fresh(), config, adapter_name=name)
+        else:
+            model.add_adapter(name, config)
+        model.set_adapter(name)
+        noisy(model, name, 0.2)
+    model.save_pretrained(tmp_path, save_embedding_layers=False)
+    combination, options = kind.removesuffix("-rank"), COMBINATIONS[kind]
+    weights = [0.8, -1.5]
+    model.add_weighted_adapter(["a", "b"], weights, "both", combination_type=combination, **options)
+    model.set_adapter("both")
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    run(GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:{weights[0]}", "--adapter", f"b={tmp_path / 'b'}:{weights[1]}",
+        "--combination-type", combination, *flags, "--output", tmp_path / "ours")
+    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
+    with torch.no_grad():
+        want = model.eval()(**batch).logits
+        theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**batch).logits
+    assert_close({"logits": theirs}, {"logits": want}, 1e-5)
+    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "ours"), {"logits": want}, 1e-5)

@@ -1,0 +1,68 @@
+// graft combine: several LoRA adapters into one.
+#include "adapters/combine.h"
+
+#include <ATen/Context.h>
+
+#include "command.h"
+#include "flags.h"
+#include "graft/error.h"
+#include "io/format/atomic_file.h"
+#include "support/log.h"
+
+namespace graft::cli {
+namespace {
+namespace fs = std::filesystem;
+
+struct CombineFlags {
+  std::vector<std::string> adapters;
+  std::string output;
+  CombineOptions options;
+  uint64_t seed = 42;
+};
+
+void run(const CombineFlags& flags) {
+  std::vector<adapters::WeightedSource> sources;
+  for (const auto& spec : adapter_specs(flags.adapters, /*weighted=*/true)) {
+    refuse_overwriting(flags.output, spec.dir);
+    const auto file = Checkpoint::open(spec.dir, "adapter_model");
+    NamedTensors tensors;
+    for (const auto& name : file.names()) tensors.emplace_back(name, file.tensor(name));
+    sources.push_back({spec.name, AdapterConfig::from_pretrained(spec.dir), std::move(tensors), spec.weight});
+    const auto base = [](const auto& source) { return source.config.string("base_model_name_or_path"); };
+    if (base(sources.back()) != base(sources.front()))
+      log_warning("[combine] \"" + sources.front().name + "\" was made for \"" + base(sources.front()) +
+                  "\" and \"" + spec.name + "\" for \"" + base(sources.back()) + "\"");
+  }
+  at::manual_seed(flags.seed);
+  const auto combined = adapters::combine(sources, flags.options);
+  save_checkpoint(flags.output, combined.tensors, {{"format", "pt"}}, 50'000'000'000, "adapter_model");
+  io::write_file_atomically(fs::path(flags.output) / "adapter_config.json",
+                            combined.config.with("inference_mode", "true").dump());
+}
+
+}  // namespace
+
+void add_combine(CLI::App& app) {
+  auto* command = app.add_subcommand("combine", "Make one LoRA adapter out of several");
+  auto flags = std::make_shared<CombineFlags>();
+  command->add_option("--adapter", flags->adapters, "NAME=DIR:WEIGHT, several times; a weight may be negative")
+      ->required();
+  command->add_option("--combination-type", flags->options.combination_type, "How")
+      ->check(CLI::IsMember({"linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties",
+                             "dare_linear_svd", "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"}))
+      ->required();
+  command->add_option("--svd-rank", flags->options.svd_rank, "Rank of the result (default: the largest rank)");
+  command->add_option("--density", flags->options.density,
+                      "Share of values that ties, dare and magnitude_prune keep, 0 to 1");
+  command->add_option("--majority-sign-method", flags->options.majority_sign_method, "For ties")
+      ->check(CLI::IsMember({"total", "frequency"}))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "Of dare's random numbers")->capture_default_str();
+  command->add_option("--output", flags->output, "Adapter folder to write")->required();
+  command->footer(
+      "Example:\n  graft combine --adapter de=adapters/de:0.7 --adapter fr=adapters/fr:-0.3 --combination-type "
+      "cat --output adapters/both");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace graft::cli

@@ -1,0 +1,59 @@
+// graft merge: adapters into a model's weights, as a plain checkpoint.
+#include <iostream>
+
+#include "command.h"
+#include "flags.h"
+#include "graft/error.h"
+#include "graft/peft.h"
+#include "io/format/atomic_file.h"
+
+namespace graft::cli {
+namespace {
+namespace fs = std::filesystem;
+
+struct MergeFlags {
+  ModelFlags model;
+  std::vector<std::string> adapters;
+  std::string output;
+};
+
+/// What belongs to a checkpoint beside its weights and its config: the tokenizer, how to generate.
+void copy_companions(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
+                           "chat_template.jinja", "generation_config.json", "preprocessor_config.json"})
+    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
+void run(const MergeFlags& flags) {
+  const auto specs = adapter_specs(flags.adapters, /*weighted=*/true);
+  refuse_overwriting(flags.output, flags.model.model);
+  for (const auto& spec : specs) refuse_overwriting(flags.output, spec.dir);
+  const auto model = flags.model.load();
+  PeftModel peft(model);
+  std::vector<std::string> names;
+  for (const auto& spec : specs) {
+    load_adapter(peft, spec, flags.model.model, /*trainable=*/false);
+    if (spec.weight != 1) peft.scale_adapter(spec.name, spec.weight);
+    names.push_back(spec.name);
+  }
+  peft.merge_and_unload({.adapter_names = names})->save_pretrained(flags.output);
+  if (fs::is_directory(flags.model.model)) copy_companions(flags.model.model, flags.output);
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app) {
+  auto* command = app.add_subcommand("merge", "Put adapters into a model's weights: a plain checkpoint");
+  auto flags = std::make_shared<MergeFlags>();
+  flags->model.add_to(*command);
+  command
+      ->add_option("--adapter", flags->adapters,
+                   "Adapter folder, [NAME=]DIR[:WEIGHT]; may be given several times. WEIGHT scales what it adds")
+      ->required();
+  command->add_option("--output", flags->output, "Checkpoint folder to write")->required();
+  command->footer("Example:\n  graft merge --model checkpoints/llama --adapter adapters/de:0.7 --output merged");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace graft::cli
