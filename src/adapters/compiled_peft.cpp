@@ -16,7 +16,7 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
             auto routing = std::make_shared<Routing>(peft->state_->routing.get());
             for (const auto& adapter : peft->state_->all) {
               const auto slot = static_cast<int64_t>(adapter->slot);
-              routing->set(adapter->slot, Gate::data(gates.select(1, slot)));
+              routing->set(adapter->slot, Gate::data(gates.select(1, slot), slot));
             }
             const nn::WithCallContext context(routing);
             return peft->model_->forward(inputs);

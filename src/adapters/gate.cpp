@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "adapters/gate_ops.h"
+
 namespace graft::adapters {
 namespace {
 
@@ -29,9 +31,10 @@ Gate Gate::rows(at::Tensor index, int64_t batch) {
   return gate;
 }
 
-Gate Gate::data(at::Tensor column) {
+Gate Gate::data(at::Tensor column, int64_t slot) {
   Gate gate;
   gate.column_ = std::move(column);
+  gate.slot_ = slot;
   return gate;
 }
 
@@ -46,14 +49,19 @@ at::Tensor Gate::add(const at::Tensor& y, const at::Tensor& delta) const {
     sizes[0] = index_.size(0);
     return all.index_add(0, index_, delta.to(y.scalar_type()).expand(sizes));
   }
-  const auto sum = (y + delta).to(y.scalar_type());
-  return column_.defined() ? at::where(over(column_, sum), sum, y) : sum;
+  if (!column_.defined()) return (y + delta).to(y.scalar_type());
+  const auto all = one_per_row(y, column_.size(0));
+  // A bias has no rows of its own.
+  const auto change = delta.expand(all.sizes());
+  return (all + gate_keep(over(column_, all), change, slot_)).to(y.scalar_type());
 }
 
 at::Tensor Gate::put(const at::Tensor& old, const at::Tensor& made) const {
   const auto cast = made.to(old.scalar_type());
   if (index_.defined()) return one_per_row(old, batch_).index_copy(0, index_, cast);
-  return column_.defined() ? at::where(over(column_, cast), cast, old) : cast;
+  if (!column_.defined()) return cast;
+  const auto all = one_per_row(old, column_.size(0));
+  return gate_put(over(column_, all), one_per_row(cast, column_.size(0)), all, slot_);
 }
 
 }  // namespace graft::adapters

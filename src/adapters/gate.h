@@ -15,8 +15,8 @@ class Gate {
   static Gate all() { return {}; }
   /// The rows with these numbers (int64), of a batch of that size.
   static Gate rows(at::Tensor index, int64_t batch);
-  /// The rows where the column [batch] of booleans is true.
-  static Gate data(at::Tensor column);
+  /// The rows where the column [batch] of booleans is true: that of the slot in the routing table.
+  static Gate data(at::Tensor column, int64_t slot);
 
   /// The rows that the adapter is to compute.
   at::Tensor part(const at::Tensor& x) const;
@@ -28,7 +28,7 @@ class Gate {
 
  private:
   at::Tensor index_, column_;
-  int64_t batch_ = 0;
+  int64_t batch_ = 0, slot_ = 0;
 };
 
 }  // namespace graft::adapters

@@ -221,6 +221,16 @@ int where(Lowering& l, const Node& n, const Place& p) {
       {truth(l, n, "condition", p), l.argument(n, "self", p, out(n)), l.argument(n, "other", p, out(n))});
 }
 
+int gate_put(Lowering& l, const Node& n, const Place& p) {
+  return l.emit(Op::select, out(n),
+                {truth(l, n, "column", p), l.argument(n, "made", p, out(n)), l.argument(n, "old", p, out(n))});
+}
+
+int gate_keep(Lowering& l, const Node& n, const Place& p) {
+  return l.emit(Op::select, out(n),
+                {truth(l, n, "column", p), l.argument(n, "value", p, out(n)), l.integer(out(n), 0)});
+}
+
 int masked_fill(Lowering& l, const Node& n, const Place& p) {
   return l.emit(
       Op::select, out(n),
@@ -373,6 +383,8 @@ void add_pointwise(LowerTable& table) {
   table["aten::clamp.Tensor"] = {clamp};
   table["aten::clamp_min"] = {clamp};
   table["aten::clamp_max"] = {clamp};
+  table["graft::gate_put"] = {gate_put};
+  table["graft::gate_keep"] = {gate_keep};
   table["aten::where.self"] = {where};
   table["aten::where.ScalarOther"] = {where};
   table["aten::where.ScalarSelf"] = {where};

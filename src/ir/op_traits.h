@@ -23,7 +23,7 @@ enum class OpKind {
 };
 
 /// Takes "aten::mul.Tensor" or "aten::mul". An operator outside "aten" is `other`, whatever its name,
-/// except "graft::number", which a capture makes.
+/// except "graft::number", which a capture makes, and the gates that let adapters in.
 OpKind kind_of(std::string_view op);
 
 /// The same as text: "pointwise".

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <unordered_set>
 
 #include "capture/ivalue.h"
+#include "codegen/predicates.h"
 #include "codegen/views.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
@@ -81,6 +83,8 @@ struct Action {
   // or any other call:
   std::unique_ptr<AtenCall> call;
 
+  std::vector<size_t> wanted_by;  // columns_ of which one must be in use; empty: it always runs
+  std::vector<size_t> outputs;    // slots that get zeros when it does not
   std::vector<size_t> make;  // slots to be made before: memory of results, views of what is not in the arena
   std::vector<size_t> dead;  // slots that nobody needs after it
   std::string what;          // for errors
@@ -92,6 +96,13 @@ struct Frame {
   std::vector<at::Tensor> table;
   std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
   std::vector<void*> pointers;
+  std::vector<char> in_use;  // by column
+};
+
+/// A column of the routing table, where a run finds it.
+struct Column {
+  size_t slot;
+  int64_t first, stride, rows;  // elements
 };
 
 class Scheduled : public Executable {
@@ -117,6 +128,7 @@ class Scheduled : public Executable {
         kernel_of(action, step, kernels_.launchers[kernel++]);
       extern_calls_ += step.external != nullptr;
     }
+    leave_out(graph, schedule);
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
     for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
     plan(schedule);
@@ -132,6 +144,7 @@ class Scheduled : public Executable {
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     try {
+      look_at_columns(*frame);
       if (logs(LogTopic::times)) {
         for (const auto& action : actions_) timed(action, *frame, in_place);
         ++runs_;
@@ -273,6 +286,32 @@ class Scheduled : public Executable {
         std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
   }
 
+  /// Notes which actions a run may leave out, and when.
+  void leave_out(const ir::Graph& graph, const codegen::Schedule& schedule) {
+    const auto predicates = codegen::predicates(graph, schedule);
+    std::map<int64_t, size_t> numbers;
+    for (const auto& [number, value] : predicates.columns) {
+      const auto& type = value->type();
+      if (type.dtype != ir::DType::boolean || type.sizes.empty()) continue;
+      numbers[number] = columns_.size();
+      columns_.push_back({slot_of(root_of(*value)), offset_in_root(*value), type.strides[0], type.sizes[0]});
+    }
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      if (!predicates.steps[i]) continue;
+      auto& action = actions_[i];
+      if (std::any_of(predicates.steps[i]->begin(), predicates.steps[i]->end(),
+                      [&](int64_t slot) { return !numbers.contains(slot); }))
+        continue;
+      for (const auto slot : *predicates.steps[i]) action.wanted_by.push_back(numbers[slot]);
+      if (schedule.steps[i].external) {
+        for (const auto& output : schedule.steps[i].external->outputs()) action.outputs.push_back(slot_of(*output));
+      } else {
+        for (const auto& buffer : action.buffers)
+          if (buffer.written) action.outputs.push_back(buffer.slot);
+      }
+    }
+  }
+
   /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel
   /// itself reads it only at the very place it writes.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
@@ -393,6 +432,7 @@ class Scheduled : public Executable {
     frame->table.resize(slots_.size());
     frame->kept.resize(slots_.size());
     frame->pointers.resize(most_buffers_);
+    frame->in_use.resize(columns_.size());
     const auto start = reinterpret_cast<uintptr_t>(frame->arena.data_ptr());
     const auto skew = static_cast<int64_t>(-start & (runtime::kBufferAlignment - 1));
     for (size_t s = 0; s < slots_.size(); ++s) {
@@ -474,9 +514,35 @@ class Scheduled : public Executable {
     log(LogTopic::times, text);
   }
 
+  void look_at_columns(Frame& frame) const {
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const auto& column = columns_[i];
+      const auto* first = frame.table[column.slot].const_data_ptr<bool>() + column.first;
+      frame.in_use[i] = 0;
+      for (int64_t row = 0; row < column.rows; ++row) frame.in_use[i] |= first[row * column.stride];
+    }
+  }
+
+  /// Zeros are what every reader can take: behind a gate nobody looks at them.
+  void leave_zeros(const Action& action, Frame& frame) const {
+    for (const size_t number : action.outputs) {
+      auto& tensor = frame.table[number];
+      if (slots_[number].kind == Slot::Kind::made) {
+        const auto& type = slots_[number].type;
+        tensor = at::empty_strided(type.sizes, type.strides, to_torch(type.dtype));
+      }
+      std::memset(tensor.data_ptr(), 0, static_cast<size_t>(bytes_of(slots_[number].type)));
+    }
+  }
+
   void perform(const Action& action, Frame& frame, bool in_place) const {
     for (const size_t slot : action.make) make(slot, frame, in_place);
-    if (action.launcher) {
+    const bool needed = action.wanted_by.empty() ||
+                        std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
+                                    [&](size_t column) { return frame.in_use[column]; });
+    if (!needed) {
+      leave_zeros(action, frame);
+    } else if (action.launcher) {
       for (size_t i = 0; i < action.buffers.size(); ++i) {
         const auto& buffer = action.buffers[i];
         const auto& tensor = frame.table[buffer.slot];
@@ -527,6 +593,7 @@ class Scheduled : public Executable {
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;
+  std::vector<Column> columns_;
   std::vector<size_t> results_, last_views_;
   bool keep_results_;
   size_t inputs_ = 0, most_buffers_ = 0;

@@ -1,0 +1,122 @@
+// What a program may leave out when no row chose an adapter, and what it must not. Every graph is also run:
+// with the slot in use, for some rows, and not at all.
+#include <gtest/gtest.h>
+
+#include "codegen/predicates.h"
+#include "compiled_check.h"
+#include "compiler/build.h"
+#include "passes/pipeline.h"
+#include "target/ref/interpreter.h"
+
+namespace graft::codegen {
+namespace {
+
+/// The slots that each call waits for, by operator: "aten::mm: 0", "aten::mm: always".
+std::vector<std::string> calls_of(const std::string& text) {
+  auto graph = ir::parse(text);
+  passes::run_passes(passes::compile_passes(), graph);
+  const auto plan = schedule(graph);
+  const auto found = predicates(graph, plan);
+  std::vector<std::string> calls;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (!plan.steps[i].external) continue;
+    std::string slots;
+    if (found.steps[i])
+      for (const auto slot : *found.steps[i]) slots += (slots.empty() ? "" : ",") + std::to_string(slot);
+    calls.push_back(plan.steps[i].external->op() + ": " + (found.steps[i] ? slots : "always"));
+  }
+  return calls;
+}
+
+/// The compiled program over routing tables of every kind gives what the reference gives.
+void expect_same_for_all_choices(const std::string& text) {
+  const auto graph = ir::parse(text);
+  const auto reference = ref::compile(graph, {});
+  const auto compiled = build(ir::clone(graph), {}, {.cache = false});
+  at::manual_seed(5);
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : graph.inputs()) inputs.push_back(testing_tools::numbers_for(input->type()));
+  auto& gates = inputs.back();
+  for (int choice = 0; choice < 8; ++choice) {
+    gates = (at::randint(0, 8, gates.sizes()) < choice).to(at::kBool);
+    const auto want = reference->run(inputs), got = compiled->run(inputs);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(testing_tools::differs(got[i], want[i]), "") << "result " << i << ", gates\n" << gates;
+  }
+}
+
+using Calls = std::vector<std::string>;
+
+const std::string lora = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "a": f32[6, 2], %3 "b": f32[2, 5], %4 "gates": bool[4, 3]) {
+  %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %6: f32[4, 2] = aten::mm(self=%0, mat2=%2)
+  %7: f32[4, 5] = aten::mm(self=%6, mat2=%3)
+  %8: bool[4]{3} = aten::select.int(self=%4, dim=1, index=1)
+  %9: bool[4, 1]{3, 1} = aten::unsqueeze(self=%8, dim=1)
+  %10: f32[4, 5] = graft::gate_keep(column=%9, value=%7, slot=1)
+  %11: f32[4, 5] = aten::add.Tensor(self=%5, other=%10)
+  return (%11)
+}
+)";
+
+TEST(Predicates, WhatIsBehindAGateWaits) {
+  EXPECT_EQ(calls_of(lora), (Calls{"aten::mm: always", "aten::mm: 1", "aten::mm: 1"}));
+  expect_same_for_all_choices(lora);
+}
+
+TEST(Predicates, WhatIsAlsoUsedElsewhereDoesNot) {
+  auto text = lora;
+  text.replace(text.find("return (%11)"), 12, "return (%11, %6)");
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: always", "aten::mm: always", "aten::mm: 1"}));
+  expect_same_for_all_choices(text);
+}
+
+TEST(Predicates, TheOldValueOfAPutIsNeeded) {
+  const std::string text = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "v": f32[6, 5], %4 "gates": bool[4, 2]) {
+  %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %6: f32[4, 5] = aten::mm(self=%0, mat2=%2)
+  %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=0)
+  %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
+  %10: f32[4, 5] = graft::gate_put(column=%9, made=%6, old=%5, slot=0)
+  return (%10)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: always", "aten::mm: 0"}));
+  expect_same_for_all_choices(text);
+}
+
+TEST(Predicates, ProductsOfZerosWait) {
+  const std::string text = R"(graph(%0 "g": f32[4, 5], %1 "b": f32[5, 2], %2 "t": f32[4, 2], %4 "gates": bool[4, 2]) {
+  %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=1)
+  %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
+  %10: f32[4, 5] = graft::gate_keep(column=%9, value=%0, slot=1)
+  %11: f32[4, 2] = aten::mm(self=%10, mat2=%1)
+  %12: f32[5, 4]{1, 5} = aten::t(self=%10)
+  %13: f32[5, 2] = aten::mm(self=%12, mat2=%2)
+  %14: f32[4, 2] = aten::exp(self=%11)
+  return (%14, %13)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: 1", "aten::mm: 1"}));
+  expect_same_for_all_choices(text);
+}
+
+TEST(Predicates, TwoSlotsWaitForEither) {
+  const std::string text = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "y": f32[4, 5], %4 "gates": bool[4, 2]) {
+  %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %6: bool[4]{2} = aten::select.int(self=%4, dim=1, index=0)
+  %7: bool[4, 1]{2, 1} = aten::unsqueeze(self=%6, dim=1)
+  %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=1)
+  %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
+  %10: f32[4, 5] = graft::gate_put(column=%7, made=%5, old=%2, slot=0)
+  %11: f32[4, 5] = aten::neg(self=%5)
+  %12: f32[4, 5] = graft::gate_put(column=%9, made=%11, old=%10, slot=1)
+  return (%12)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: 0,1"}));
+  expect_same_for_all_choices(text);
+}
+
+}  // namespace
+}  // namespace graft::codegen
