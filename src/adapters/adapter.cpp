@@ -122,7 +122,8 @@ at::Tensor GivenSource::take_if_there(const std::string& key, at::IntArrayRef sh
   if (found == tensors_.end()) return {};
   taken_.insert(key);
   if (found->second.sizes() == shape) return found->second;
-  misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " + shape_text(shape));
+  misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " +
+                       shape_text(shape));
   return at::zeros(shape);
 }
 
@@ -139,9 +140,8 @@ void GivenSource::finish(const PreTrainedModel& model) {
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
     auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
-    if (const auto* base = own.find(path);
-        base && base->sizes() == tensor.sizes() &&
-        at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
+    if (const auto* base = own.find(path); base && base->sizes() == tensor.sizes() &&
+                                           at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
       continue;
     left.push_back(key);
   }

@@ -14,9 +14,17 @@
 namespace graft::adapters {
 namespace {
 
-constexpr std::string_view kTypes[] = {"linear",          "cat",           "svd",           "ties",
-                                       "ties_svd",        "dare_linear",   "dare_ties",     "dare_linear_svd",
-                                       "dare_ties_svd",   "magnitude_prune", "magnitude_prune_svd"};
+constexpr std::string_view kTypes[] = {"linear",
+                                       "cat",
+                                       "svd",
+                                       "ties",
+                                       "ties_svd",
+                                       "dare_linear",
+                                       "dare_ties",
+                                       "dare_linear_svd",
+                                       "dare_ties_svd",
+                                       "magnitude_prune",
+                                       "magnitude_prune_svd"};
 
 /// One layer of one adapter.
 struct Factors {
@@ -36,7 +44,8 @@ struct Layer {
   std::vector<Factors> adapters;
 };
 
-double by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path, double fallback) {
+double by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path,
+                  double fallback) {
   for (const auto& [pattern, value] : config.pattern(field))
     if (Regex("(.*\\.)?(" + pattern + ")$", "[adapters] \"" + std::string(field) + "\"").matches_start(path))
       return value;
@@ -75,8 +84,8 @@ std::map<std::string, Layer> layers_of(const std::vector<WeightedSource>& source
     std::map<std::string, at::Tensor> by_key(source.tensors.begin(), source.tensors.end());
     size_t used = 0;
     for (const auto& [key, a] : by_key)
-      for (const auto& [name_a, name_b] : {std::pair(".lora_A.weight", ".lora_B.weight"),
-                                           {".lora_embedding_A", ".lora_embedding_B"}}) {
+      for (const auto& [name_a, name_b] :
+           {std::pair(".lora_A.weight", ".lora_B.weight"), {".lora_embedding_A", ".lora_embedding_B"}}) {
         if (!key.ends_with(name_a)) continue;
         const auto stem = key.substr(0, key.size() - std::string_view(name_a).size());
         const auto b = by_key.find(stem + name_b);
@@ -107,12 +116,15 @@ class Combiner {
   Combiner(const CombineOptions& options, const std::string& type)
       : options_(options),
         svd_(type.ends_with("svd")),
-        kind_(type == "svd" ? "linear" : svd_ ? type.substr(0, type.size() - 4) : type) {
+        kind_(type == "svd" ? "linear"
+              : svd_        ? type.substr(0, type.size() - 4)
+                            : type) {
     if (kind_ == "linear" || kind_ == "cat") return;
     if (!options.density)
       throw UsageError("[combine] \"" + type + "\" needs a density: the share of values to keep, 0 to 1");
     if (!(*options.density >= 0 && *options.density <= 1))
-      throw UsageError("[combine] the density must be between 0 and 1, got " + std::to_string(*options.density));
+      throw UsageError("[combine] the density must be between 0 and 1, got " +
+                       std::to_string(*options.density));
   }
 
   /// The factors of one layer, at most `rank` wide.
@@ -275,7 +287,8 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
   const Combiner combiner(options, type);
   const auto rank = combined_rank(sources, type, options);
 
-  auto config = sources[0].config.with("r", std::to_string(rank))
+  auto config = sources[0]
+                    .config.with("r", std::to_string(rank))
                     .with("lora_alpha", std::to_string(rank))
                     .with("rank_pattern", "{}")
                     .with("alpha_pattern", "{}");

@@ -14,10 +14,8 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
       compiled_(compile(
           [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates) {
             auto routing = std::make_shared<Routing>(peft->state_->routing.get());
-            for (const auto& adapter : peft->state_->all) {
-              const auto slot = static_cast<int64_t>(adapter->slot);
-              routing->set(adapter->slot, Gate::data(gates.select(1, slot), slot));
-            }
+            for (const auto& adapter : peft->state_->all)
+              routing->set(adapter->slot, Gate::data(gates, static_cast<int64_t>(adapter->slot)));
             const nn::WithCallContext context(routing);
             return peft->model_->forward(inputs);
           },

@@ -15,13 +15,6 @@ at::Tensor one_per_row(const at::Tensor& x, int64_t batch) {
   return x.expand(sizes);
 }
 
-/// The column over all dimensions of x but the first.
-at::Tensor over(const at::Tensor& column, const at::Tensor& x) {
-  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
-  sizes[0] = column.size(0);
-  return column.view(sizes);
-}
-
 }  // namespace
 
 Gate Gate::rows(at::Tensor index, int64_t batch) {
@@ -31,11 +24,19 @@ Gate Gate::rows(at::Tensor index, int64_t batch) {
   return gate;
 }
 
-Gate Gate::data(at::Tensor column, int64_t slot) {
+Gate Gate::data(at::Tensor table, int64_t slot) {
   Gate gate;
-  gate.column_ = std::move(column);
+  gate.table_ = std::move(table);
+  gate.batch_ = gate.table_.size(0);
   gate.slot_ = slot;
   return gate;
+}
+
+/// The slot's column, over all dimensions of x but the first.
+at::Tensor Gate::mask_over(const at::Tensor& x) const {
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[0] = batch_;
+  return table_.select(1, slot_).view(sizes);
 }
 
 at::Tensor Gate::part(const at::Tensor& x) const {
@@ -49,19 +50,19 @@ at::Tensor Gate::add(const at::Tensor& y, const at::Tensor& delta) const {
     sizes[0] = index_.size(0);
     return all.index_add(0, index_, delta.to(y.scalar_type()).expand(sizes));
   }
-  if (!column_.defined()) return (y + delta).to(y.scalar_type());
-  const auto all = one_per_row(y, column_.size(0));
+  if (!table_.defined()) return (y + delta).to(y.scalar_type());
+  const auto all = one_per_row(y, batch_);
   // A bias has no rows of its own.
   const auto change = delta.expand(all.sizes());
-  return (all + gate_keep(over(column_, all), change, slot_)).to(y.scalar_type());
+  return (all + gate_keep(mask_over(all), change, table_, slot_)).to(y.scalar_type());
 }
 
 at::Tensor Gate::put(const at::Tensor& old, const at::Tensor& made) const {
   const auto cast = made.to(old.scalar_type());
   if (index_.defined()) return one_per_row(old, batch_).index_copy(0, index_, cast);
-  if (!column_.defined()) return cast;
-  const auto all = one_per_row(old, column_.size(0));
-  return gate_put(over(column_, all), one_per_row(cast, column_.size(0)), all, slot_);
+  if (!table_.defined()) return cast;
+  const auto all = one_per_row(old, batch_);
+  return gate_put(mask_over(all), one_per_row(cast, batch_), all, table_, slot_);
 }
 
 }  // namespace graft::adapters

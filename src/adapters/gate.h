@@ -15,8 +15,8 @@ class Gate {
   static Gate all() { return {}; }
   /// The rows with these numbers (int64), of a batch of that size.
   static Gate rows(at::Tensor index, int64_t batch);
-  /// The rows where the column [batch] of booleans is true: that of the slot in the routing table.
-  static Gate data(at::Tensor column, int64_t slot);
+  /// The rows that have the slot in the routing table [row, slot] of booleans.
+  static Gate data(at::Tensor table, int64_t slot);
 
   /// The rows that the adapter is to compute.
   at::Tensor part(const at::Tensor& x) const;
@@ -24,10 +24,15 @@ class Gate {
   at::Tensor add(const at::Tensor& y, const at::Tensor& delta) const;
   /// `made` on the adapter's rows, `old` on the others, in old's dtype.
   at::Tensor put(const at::Tensor& old, const at::Tensor& made) const;
-  bool is_all() const { return !index_.defined() && !column_.defined(); }
+  bool is_all() const { return !index_.defined() && !table_.defined(); }
+
+  /// The routing table and the slot of a gate that is data; undefined for others.
+  const at::Tensor& table() const { return table_; }
+  int64_t slot() const { return slot_; }
 
  private:
-  at::Tensor index_, column_;
+  at::Tensor mask_over(const at::Tensor& x) const;
+  at::Tensor index_, table_;
   int64_t batch_ = 0, slot_ = 0;
 };
 

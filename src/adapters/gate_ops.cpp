@@ -10,60 +10,65 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor keep_plainly(const at::Tensor& column, const at::Tensor& value, int64_t) {
-  return at::where(column, value, at::zeros({}, value.options()));
+at::Tensor keep_plainly(const at::Tensor& mask, const at::Tensor& value, const at::Tensor&, at::IntArrayRef) {
+  return at::where(mask, value, at::zeros({}, value.options()));
 }
 
-at::Tensor put_plainly(const at::Tensor& column, const at::Tensor& made, const at::Tensor& old, int64_t) {
-  return at::where(column, made, old);
+at::Tensor put_plainly(const at::Tensor& mask, const at::Tensor& made, const at::Tensor& old,
+                       const at::Tensor&, at::IntArrayRef) {
+  return at::where(mask, made, old);
 }
 
 struct Keep : torch::autograd::Function<Keep> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& column, const at::Tensor& value,
-                            int64_t slot) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& mask, const at::Tensor& value,
+                            const at::Tensor& table, at::IntArrayRef slots) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({column});
-    ctx->saved_data["slot"] = slot;
-    return gate_keep(column, value, slot);
+    ctx->save_for_backward({mask, table});
+    ctx->saved_data["slots"] = slots;
+    return gate_keep(mask, value, table, slots);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto column = ctx->get_saved_variables()[0];
-    return {{}, gate_keep(column, grads[0], ctx->saved_data["slot"].toInt()), {}};
+    const auto saved = ctx->get_saved_variables();
+    const auto slots = ctx->saved_data["slots"].toIntVector();
+    return {{}, gate_keep(saved[0], grads[0], saved[1], slots), {}, {}};
   }
 };
 
 struct Put : torch::autograd::Function<Put> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& column, const at::Tensor& made,
-                            const at::Tensor& old, int64_t slot) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& mask, const at::Tensor& made,
+                            const at::Tensor& old, const at::Tensor& table, at::IntArrayRef slots) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({column});
-    ctx->saved_data["slot"] = slot;
-    return gate_put(column, made, old, slot);
+    ctx->save_for_backward({mask, table});
+    ctx->saved_data["slots"] = slots;
+    return gate_put(mask, made, old, table, slots);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto column = ctx->get_saved_variables()[0];
+    const auto saved = ctx->get_saved_variables();
+    const auto slots = ctx->saved_data["slots"].toIntVector();
     const auto& g = grads[0];
     return {{},
-            gate_keep(column, g, ctx->saved_data["slot"].toInt()),
-            at::where(column, at::zeros({}, g.options()), g),
+            gate_keep(saved[0], g, saved[1], slots),
+            at::where(saved[0], at::zeros({}, g.options()), g),
+            {},
             {}};
   }
 };
 
-at::Tensor keep_with_grad(const at::Tensor& column, const at::Tensor& value, int64_t slot) {
-  return Keep::apply(column, value, slot);
+at::Tensor keep_with_grad(const at::Tensor& mask, const at::Tensor& value, const at::Tensor& table,
+                          at::IntArrayRef slots) {
+  return Keep::apply(mask, value, table, slots);
 }
 
-at::Tensor put_with_grad(const at::Tensor& column, const at::Tensor& made, const at::Tensor& old,
-                         int64_t slot) {
-  return Put::apply(column, made, old, slot);
+at::Tensor put_with_grad(const at::Tensor& mask, const at::Tensor& made, const at::Tensor& old,
+                         const at::Tensor& table, at::IntArrayRef slots) {
+  return Put::apply(mask, made, old, table, slots);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(graft, m) {
-  m.def("gate_keep(Tensor column, Tensor value, int slot) -> Tensor");
-  m.def("gate_put(Tensor column, Tensor made, Tensor old, int slot) -> Tensor");
+  m.def("gate_keep(Tensor mask, Tensor value, Tensor table, int[] slots) -> Tensor");
+  m.def("gate_put(Tensor mask, Tensor made, Tensor old, Tensor table, int[] slots) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(graft, CompositeExplicitAutograd, m) {
@@ -76,19 +81,22 @@ TORCH_LIBRARY_IMPL(graft, Autograd, m) {
   m.impl("gate_put", put_with_grad);
 }
 
-at::Tensor gate_keep(const at::Tensor& column, const at::Tensor& value, int64_t slot) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("graft::gate_keep", "")
-                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, int64_t)>();
-  return op.call(column, value, slot);
-}
-
-at::Tensor gate_put(const at::Tensor& column, const at::Tensor& made, const at::Tensor& old, int64_t slot) {
+at::Tensor gate_keep(const at::Tensor& mask, const at::Tensor& value, const at::Tensor& table,
+                     at::IntArrayRef slots) {
   static const auto op =
       c10::Dispatcher::singleton()
-          .findSchemaOrThrow("graft::gate_put", "")
-          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t)>();
-  return op.call(column, made, old, slot);
+          .findSchemaOrThrow("graft::gate_keep", "")
+          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef)>();
+  return op.call(mask, value, table, slots);
+}
+
+at::Tensor gate_put(const at::Tensor& mask, const at::Tensor& made, const at::Tensor& old,
+                    const at::Tensor& table, at::IntArrayRef slots) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("graft::gate_put", "")
+                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                               const at::Tensor&, at::IntArrayRef)>();
+  return op.call(mask, made, old, table, slots);
 }
 
 }  // namespace graft::adapters

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "adapters/gate_ops.h"
 #include "adapters/lora_init.h"
 #include "graft/error.h"
 #include "nn/conv.h"
@@ -11,6 +12,33 @@
 
 namespace graft::adapters {
 namespace {
+
+/// One product with all A's side by side, the rows' choice on what comes out, one product with all B's: two
+/// small products for any number of adapters.
+at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
+                       const at::Tensor& table, const at::Tensor& x, const at::Tensor& y) {
+  std::vector<at::Tensor> a, b, gated;
+  for (const auto* part : parts) {
+    const auto& lora = dynamic_cast<const LoraPart&>(*part);
+    a.push_back(lora.A);
+    b.push_back(lora.B);
+  }
+  const bool one = parts.size() == 1;
+  const auto in = cast_to(x, a[0]);
+  const auto low = at::linear(in, one ? a[0] : at::cat(a, 0));
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[0] = table.size(0);
+  int64_t first = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& lora = dynamic_cast<const LoraPart&>(*parts[i]);
+    const auto part = one ? low : low.narrow(-1, first, lora.rank());
+    gated.push_back(
+        gate_keep(table.select(1, slots[i]).view(shape), part * lora.scale_factor(), table, slots[i]));
+    first += lora.rank();
+  }
+  const auto chosen = one ? gated[0] : at::cat(gated, -1);
+  return (y + at::linear(chosen, one ? b[0] : at::cat(b, 1))).to(y.scalar_type());
+}
 
 class LoraLinear : public LoraPart {
  public:
@@ -28,6 +56,12 @@ class LoraLinear : public LoraPart {
     const auto part = cast_to(gate.part(x), A);
     if (magnitude.defined()) return gate.put(y, dora(part, gate.part(y)));
     return gate.add(y, low_rank(dropped(part)));
+  }
+
+  Joint joint() const override {
+    const bool plain = !magnitude.defined() && !B_bias.defined() && !taken_A_.defined() &&
+                       A.scalar_type() == at::kFloat && !(dropout_ > 0 && is_training());
+    return plain ? all_at_once : nullptr;
   }
 
  protected:

@@ -16,6 +16,8 @@ class LoraPart : public Part {
 
   int64_t rank() const { return A.size(0); }
   double scaling() const { return scaling_value_; }
+  /// The same as data of the program.
+  const at::Tensor& scale_factor() const { return scaling_; }
   /// What the adapter adds to the layer's weight, in its shape. PEFT computes half precision in float32.
   at::Tensor delta_weight() const;
 

@@ -62,6 +62,12 @@ struct Weights {
   at::Tensor base;  ///< the weight before any merge, which some methods measure themselves against
 };
 
+class Part;
+
+/// Computes several parts of one layer at once: y with all of them, each on the rows of its slot.
+using Joint = at::Tensor (*)(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
+                             const at::Tensor& table, const at::Tensor& x, const at::Tensor& y);
+
 class Part : public torch::nn::Module {
  public:
   struct Entry {
@@ -74,6 +80,8 @@ class Part : public torch::nn::Module {
 
   /// The layer's result for x with this adapter, on the rows of the gate.
   virtual at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) = 0;
+  /// How parts of this kind are computed together where the choice of rows is data; null: one by one.
+  virtual Joint joint() const { return nullptr; }
   /// Puts the adapter into the weights, out of place.
   virtual void merge(Weights& weights) const = 0;
   /// Two of this kind cannot be active on one layer at once.

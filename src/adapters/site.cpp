@@ -29,6 +29,18 @@ at::Tensor Site::call(const nn::WeightedLayer& layer, const Routing& routing, si
   if (i == parts_.size()) return layer.apply(x, layer.weight, layer.bias);
   const auto* gate = routing.gate(parts_[i].slot);
   if (!gate) return call(layer, routing, i + 1, x);
+  if (const auto joint = parts_[i].part->joint(); joint && gate->table().defined()) {
+    std::vector<const Part*> parts;
+    std::vector<int64_t> slots;
+    size_t end = i;
+    for (; end < parts_.size() && parts_[end].part->joint() == joint; ++end) {
+      const auto* other = routing.gate(parts_[end].slot);
+      if (!other) continue;
+      parts.push_back(parts_[end].part.get());
+      slots.push_back(other->slot());
+    }
+    return joint(parts, slots, gate->table(), x, call(layer, routing, end, x));
+  }
   return parts_[i].part->forward(
       x, [&](const at::Tensor& input) { return call(layer, routing, i + 1, input); }, *gate);
 }

@@ -223,12 +223,12 @@ int where(Lowering& l, const Node& n, const Place& p) {
 
 int gate_put(Lowering& l, const Node& n, const Place& p) {
   return l.emit(Op::select, out(n),
-                {truth(l, n, "column", p), l.argument(n, "made", p, out(n)), l.argument(n, "old", p, out(n))});
+                {truth(l, n, "mask", p), l.argument(n, "made", p, out(n)), l.argument(n, "old", p, out(n))});
 }
 
 int gate_keep(Lowering& l, const Node& n, const Place& p) {
   return l.emit(Op::select, out(n),
-                {truth(l, n, "column", p), l.argument(n, "value", p, out(n)), l.integer(out(n), 0)});
+                {truth(l, n, "mask", p), l.argument(n, "value", p, out(n)), l.integer(out(n), 0)});
 }
 
 int masked_fill(Lowering& l, const Node& n, const Place& p) {

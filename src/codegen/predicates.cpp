@@ -22,13 +22,20 @@ std::string_view plain_name(const Node& node) {
   return op.substr(0, op.find('.'));
 }
 
-/// For whom a value matters: for some slots only, or for everybody.
+Slots slots_of(const Node& gate) {
+  const auto listed = *ir::ints_of(gate, "slots");
+  return {listed.begin(), listed.end()};
+}
+
+/// For whom a value matters: if none of the slots is in use, for nobody.
 struct Demand {
   bool everybody = false;
-  Slots slots;
+  Slots slots = {};
+  bool finite = false;  ///< somebody multiplies it by what is zero then
 
   void join(const Demand& other) {
     everybody |= other.everybody;
+    finite |= other.finite;
     slots.insert(other.slots.begin(), other.slots.end());
   }
 };
@@ -42,67 +49,88 @@ class Analysis {
     for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) pass_on(**node);
   }
 
-  /// The slots that a value waits for: if none of them is in use it need not be computed.
-  std::optional<Slots> needed_by(const Value& value) const {
-    if (const auto zero = zeros_.find(&value); zero != zeros_.end() && !zero->second.empty())
-      return Slots{*zero->second.begin()};
+  /// The slots without which an addmm gives what it adds to.
+  std::optional<Slots> adds_zeros(const Node& node) const {
+    if (node.op() != "aten::addmm" || ir::number_of(node, "beta").value_or(1) != 1 ||
+        ir::value_of(node, "self")->type() != node.output().type())
+      return std::nullopt;
+    return either(zeros(ir::value_of(node, "mat1")), zeros(ir::value_of(node, "mat2")));
+  }
+
+  /// Nothing where the value is always needed. `finite`: it must be zero when it is not computed.
+  std::optional<Demand> condition(const Value& value) const {
+    if (const auto zero = zeros_.find(&value); zero != zeros_.end())
+      return Demand{.slots = zero->second, .finite = true};
     const auto found = demand_.find(&value);
     if (found == demand_.end() || found->second.everybody) return std::nullopt;
-    return found->second.slots;
+    return found->second;
   }
 
  private:
-  Slots zeros(const Value* value) const {
+  /// The slots without any of which a value is all zeros; nothing: it may be anything.
+  std::optional<Slots> zeros(const Value* value) const {
     const auto found = value ? zeros_.find(value) : zeros_.end();
-    return found == zeros_.end() ? Slots{} : found->second;
+    return found == zeros_.end() ? std::nullopt : std::optional(found->second);
+  }
+  static std::optional<Slots> both(const std::optional<Slots>& a, const std::optional<Slots>& b) {
+    if (!a || !b) return std::nullopt;
+    auto all = *a;
+    all.insert(b->begin(), b->end());
+    return all;
+  }
+  static std::optional<Slots> either(const std::optional<Slots>& a, const std::optional<Slots>& b) {
+    if (!a || !b) return a ? a : b;
+    return a->size() <= b->size() ? a : b;
   }
 
-  static Slots both(const Slots& a, const Slots& b) {
-    Slots common;
-    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::inserter(common, common.end()));
-    return common;
-  }
-  static Slots either(Slots a, const Slots& b) {
-    a.insert(b.begin(), b.end());
-    return a;
-  }
-
-  /// The slots without which a node's results are all zeros.
-  Slots zero_slots(const Node& node) const {
+  std::optional<Slots> zeros_of_results(const Node& node) const {
     const auto of = [&](std::string_view name) { return zeros(ir::value_of(node, name)); };
     const auto name = plain_name(node);
-    if (name == "graft::gate_keep") return either({*ir::int_of(node, "slot")}, of("value"));
+    if (name == "graft::gate_keep") return either(slots_of(node), of("value"));
     if (name == "graft::gate_put") return both(of("made"), of("old"));
     if (name == "aten::mm" || name == "aten::bmm") return either(of("self"), of("mat2"));
+    if (name == "aten::addmm") return both(of("self"), either(of("mat1"), of("mat2")));
+    if (name == "aten::cat") {
+      std::optional<Slots> all = Slots{};
+      if (const auto* parts = ir::values_of(node, "tensors"))
+        for (const auto* part : *parts) all = both(all, zeros(part));
+      return all;
+    }
     if (name == "aten::mul") return either(of("self"), of("other"));
     if (name == "aten::add" || name == "aten::sub") return both(of("self"), of("other"));
     if (name == "aten::convolution_backward") return of("grad_output");
     // What is linear in its one argument, and what only moves elements.
-    static const std::set<std::string_view> linear = {
-        "aten::neg",   "aten::sum",      "aten::mean",  "aten::div",        "aten::clone", "aten::_to_copy",
-        "aten::alias", "aten::contiguous", "aten::copy"};
+    static const std::set<std::string_view> linear = {"aten::neg",   "aten::sum",        "aten::mean",
+                                                      "aten::div",   "aten::clone",      "aten::_to_copy",
+                                                      "aten::alias", "aten::contiguous", "aten::copy"};
     if (linear.contains(name) || ir::kind_of(node.op()) == ir::OpKind::view) return of("self");
-    return {};
+    return std::nullopt;
   }
 
   void find_zeros(const Node& node) {
     if (ir::must_run(node)) return;
-    if (const auto slots = zero_slots(node); !slots.empty())
-      for (const auto& output : node.outputs()) zeros_[output.get()] = slots;
+    if (const auto slots = zeros_of_results(node))
+      for (const auto& output : node.outputs()) zeros_[output.get()] = *slots;
   }
 
   void pass_on(const Node& node) {
-    Demand demand;
-    demand.everybody = ir::must_run(node);
+    Demand demand{.everybody = ir::must_run(node)};
     for (const auto& output : node.outputs())
       if (const auto found = demand_.find(output.get()); found != demand_.end()) demand.join(found->second);
-    // Known to be zero without them, it asks for its arguments only when they are in use.
-    if (!ir::must_run(node) && !node.outputs().empty())
-      if (const auto zero = zeros(node.outputs()[0].get()); !zero.empty()) demand = {false, {*zero.begin()}};
-    const auto* gated = is_gate(node) ? ir::value_of(node, node.op() == "graft::gate_put" ? "made" : "value") : nullptr;
+    // Known to be zero without them, it asks for its arguments only when they are in use; but it may be
+    // computed all the same, in a kernel with others.
+    if (!node.outputs().empty())
+      if (const auto zero = zeros(node.outputs()[0].get())) demand = {.slots = *zero, .finite = true};
+    const auto* gated =
+        is_gate(node) ? ir::value_of(node, node.op() == "graft::gate_put" ? "made" : "value") : nullptr;
+    const auto added = adds_zeros(node);
     for (const auto* input : node.inputs()) {
-      const bool behind = input == gated && input != ir::value_of(node, "old");
-      demand_[input].join(behind ? Demand{false, {*ir::int_of(node, "slot")}} : demand);
+      if (input == gated && input != ir::value_of(node, "old"))
+        demand_[input].join({.slots = slots_of(node)});
+      else if (added && input != ir::value_of(node, "self"))
+        demand_[input].join({.slots = *added, .finite = true});
+      else
+        demand_[input].join(demand);
     }
   }
 
@@ -110,8 +138,8 @@ class Analysis {
   std::unordered_map<const Value*, Demand> demand_;
 };
 
-/// The slots that all of a step's results wait for.
-std::optional<Slots> slots_of(const Step& step, const Analysis& analysis) {
+/// What all of a step's results wait for.
+std::optional<Demand> condition_of(const Step& step, const Analysis& analysis) {
   std::vector<const Value*> made;
   if (step.external) {
     if (ir::must_run(*step.external) || ir::kind_of(step.external->op()) == ir::OpKind::view)
@@ -121,13 +149,13 @@ std::optional<Slots> slots_of(const Step& step, const Analysis& analysis) {
     for (size_t i = 0; i < step.buffers.size(); ++i)
       if (step.kernel.buffers[i].written) made.push_back(step.buffers[i]);
   }
-  Slots all;
+  Demand all;
   for (const auto* value : made) {
-    const auto slots = analysis.needed_by(*value);
-    if (!slots) return std::nullopt;
-    all.insert(slots->begin(), slots->end());
+    const auto condition = analysis.condition(*value);
+    if (!condition) return std::nullopt;
+    all.join(*condition);
   }
-  return all.empty() ? std::nullopt : std::optional(all);
+  return all.slots.empty() ? std::nullopt : std::optional(all);
 }
 
 }  // namespace
@@ -135,18 +163,27 @@ std::optional<Slots> slots_of(const Step& step, const Analysis& analysis) {
 Predicates predicates(const ir::Graph& graph, const Schedule& schedule) {
   Predicates found;
   found.steps.resize(schedule.steps.size());
+  found.otherwise.resize(schedule.steps.size());
   for (const auto& node : graph.nodes()) {
     if (!is_gate(*node)) continue;
-    const auto* column = ir::value_of(*node, "column");
-    if (!root_of(*column).producer()) found.columns.emplace(*ir::int_of(*node, "slot"), column);
+    const auto* table = ir::value_of(*node, "table");
+    // One table, which is there before the program starts.
+    if (table->producer() || table->type().sizes.size() != 2 || (found.table && table != found.table))
+      return {found.steps, found.otherwise, nullptr};
+    found.table = table;
   }
-  if (found.columns.empty()) return found;
+  if (!found.table) return found;
   const Analysis analysis(graph);
   for (size_t i = 0; i < schedule.steps.size(); ++i)
-    if (const auto slots = slots_of(schedule.steps[i], analysis);
-        slots && std::all_of(slots->begin(), slots->end(),
-                             [&](int64_t slot) { return found.columns.contains(slot); }))
-      found.steps[i].emplace(slots->begin(), slots->end());
+    if (const auto condition = condition_of(schedule.steps[i], analysis)) {
+      found.steps[i].emplace(condition->slots.begin(), condition->slots.end());
+      found.otherwise[i] = condition->finite ? Predicates::Otherwise::zeros : Predicates::Otherwise::anything;
+    } else if (const auto* call = schedule.steps[i].external) {
+      if (const auto slots = analysis.adds_zeros(*call)) {
+        found.steps[i].emplace(slots->begin(), slots->end());
+        found.otherwise[i] = Predicates::Otherwise::self;
+      }
+    }
   return found;
 }
 

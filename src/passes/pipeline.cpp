@@ -8,6 +8,7 @@
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
 #include "passes/plain_creation.h"
+#include "passes/sums_into_products.h"
 #include "support/env.h"
 #include "support/log.h"
 
@@ -29,6 +30,7 @@ const std::vector<Pass>& compile_passes() {
       {"decompose", decomp::decompose},
       // After decomposing: two layer norms of one tensor share their mean.
       {"common-subexpressions", merge_common_subexpressions},
+      {"sums-into-products", fold_sums_into_products},
       {"dead-code", eliminate_dead_code},
   };
   return passes;

@@ -83,8 +83,9 @@ struct Action {
   // or any other call:
   std::unique_ptr<AtenCall> call;
 
-  std::vector<size_t> wanted_by;  // columns_ of which one must be in use; empty: it always runs
-  std::vector<size_t> outputs;    // slots that get zeros when it does not
+  std::vector<size_t> wanted_by;  // columns of the routing table: one must be in use; empty: it always runs
+  std::vector<size_t> zeros;      // slots that get zeros when it does not run
+  bool else_self = false;         // or its result is what it would have been added to
   std::vector<size_t> make;  // slots to be made before: memory of results, views of what is not in the arena
   std::vector<size_t> dead;  // slots that nobody needs after it
   std::string what;          // for errors
@@ -96,13 +97,7 @@ struct Frame {
   std::vector<at::Tensor> table;
   std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
   std::vector<void*> pointers;
-  std::vector<char> in_use;  // by column
-};
-
-/// A column of the routing table, where a run finds it.
-struct Column {
-  size_t slot;
-  int64_t first, stride, rows;  // elements
+  std::vector<char> in_use;  // columns of the routing table that have a row
 };
 
 class Scheduled : public Executable {
@@ -144,7 +139,7 @@ class Scheduled : public Executable {
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     try {
-      look_at_columns(*frame);
+      look_at_table(*frame);
       if (logs(LogTopic::times)) {
         for (const auto& action : actions_) timed(action, *frame, in_place);
         ++runs_;
@@ -234,9 +229,26 @@ class Scheduled : public Executable {
         }
   }
 
+  /// The product onto which another is added, if that can be done in its memory: nobody needs it as it was.
+  const Value* added_onto(const ir::Node& node, const codegen::Schedule& schedule) const {
+    if (product_of(node) != Product::addmm || packed_.contains(&node)) return nullptr;
+    const auto* onto = ir::value_of(node, "self");
+    if (onto->type() != node.output().type() || onto->users().size() != 1 || leaves_.contains(onto) ||
+        leaves_.contains(&node.output()) || aliased_.contains(onto) || !numbers_.contains(onto))
+      return nullptr;
+    const bool is_product = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
+      return step.external && step.external == onto->producer() && product_of(*step.external);
+    });
+    return is_product ? onto : nullptr;
+  }
+
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps) {
       if (step.external) {
+        if (const auto* onto = added_onto(*step.external, schedule)) {
+          numbers_[&step.external->output()] = numbers_.at(onto);
+          continue;
+        }
         const bool planned = product_of(*step.external) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs())
           add_slot(*output, !planned                         ? Slot::Kind::made
@@ -289,26 +301,24 @@ class Scheduled : public Executable {
   /// Notes which actions a run may leave out, and when.
   void leave_out(const ir::Graph& graph, const codegen::Schedule& schedule) {
     const auto predicates = codegen::predicates(graph, schedule);
-    std::map<int64_t, size_t> numbers;
-    for (const auto& [number, value] : predicates.columns) {
-      const auto& type = value->type();
-      if (type.dtype != ir::DType::boolean || type.sizes.empty()) continue;
-      numbers[number] = columns_.size();
-      columns_.push_back({slot_of(root_of(*value)), offset_in_root(*value), type.strides[0], type.sizes[0]});
-    }
+    if (!predicates.table || predicates.table->type().dtype != ir::DType::boolean) return;
+    table_ = slot_of(*predicates.table);
     for (size_t i = 0; i < schedule.steps.size(); ++i) {
       if (!predicates.steps[i]) continue;
       auto& action = actions_[i];
-      if (std::any_of(predicates.steps[i]->begin(), predicates.steps[i]->end(),
-                      [&](int64_t slot) { return !numbers.contains(slot); }))
-        continue;
-      for (const auto slot : *predicates.steps[i]) action.wanted_by.push_back(numbers[slot]);
-      if (schedule.steps[i].external) {
-        for (const auto& output : schedule.steps[i].external->outputs()) action.outputs.push_back(slot_of(*output));
-      } else {
-        for (const auto& buffer : action.buffers)
-          if (buffer.written) action.outputs.push_back(buffer.slot);
-      }
+      action.wanted_by.assign(predicates.steps[i]->begin(), predicates.steps[i]->end());
+      const auto* call = schedule.steps[i].external;
+      using Otherwise = codegen::Predicates::Otherwise;
+      action.else_self = predicates.otherwise[i] == Otherwise::self;
+      if (action.else_self) continue;
+      const bool zeros = predicates.otherwise[i] == Otherwise::zeros;
+      for (const auto& buffer : action.buffers)
+        if (buffer.written && zeros) action.zeros.push_back(buffer.slot);
+      // A call that makes its own tensors leaves zeros in any case: there must be something.
+      if (call)
+        for (const auto& output : call->outputs())
+          if (const size_t slot = slot_of(*output); zeros || slots_[slot].kind == Slot::Kind::made)
+            action.zeros.push_back(slot);
     }
   }
 
@@ -432,7 +442,6 @@ class Scheduled : public Executable {
     frame->table.resize(slots_.size());
     frame->kept.resize(slots_.size());
     frame->pointers.resize(most_buffers_);
-    frame->in_use.resize(columns_.size());
     const auto start = reinterpret_cast<uintptr_t>(frame->arena.data_ptr());
     const auto skew = static_cast<int64_t>(-start & (runtime::kBufferAlignment - 1));
     for (size_t s = 0; s < slots_.size(); ++s) {
@@ -514,34 +523,35 @@ class Scheduled : public Executable {
     log(LogTopic::times, text);
   }
 
-  void look_at_columns(Frame& frame) const {
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      const auto& column = columns_[i];
-      const auto* first = frame.table[column.slot].const_data_ptr<bool>() + column.first;
-      frame.in_use[i] = 0;
-      for (int64_t row = 0; row < column.rows; ++row) frame.in_use[i] |= first[row * column.stride];
-    }
+  void look_at_table(Frame& frame) const {
+    if (table_ == none) return;
+    const auto& table = frame.table[table_];
+    frame.in_use.assign(static_cast<size_t>(table.size(1)), 0);
+    const auto* cells = table.const_data_ptr<bool>();
+    for (int64_t row = 0; row < table.size(0); ++row)
+      for (int64_t slot = 0; slot < table.size(1); ++slot)
+        frame.in_use[static_cast<size_t>(slot)] |= cells[row * table.stride(0) + slot * table.stride(1)];
   }
 
-  /// Zeros are what every reader can take: behind a gate nobody looks at them.
-  void leave_zeros(const Action& action, Frame& frame) const {
-    for (const size_t number : action.outputs) {
+  void leave_otherwise(const Action& action, Frame& frame) const {
+    if (action.else_self && action.out != action.bias)
+      frame.table[action.out].copy_(frame.table[action.bias]);
+    for (const size_t number : action.zeros) {
       auto& tensor = frame.table[number];
-      if (slots_[number].kind == Slot::Kind::made) {
-        const auto& type = slots_[number].type;
+      const auto& type = slots_[number].type;
+      if (slots_[number].kind == Slot::Kind::made)
         tensor = at::empty_strided(type.sizes, type.strides, to_torch(type.dtype));
-      }
-      std::memset(tensor.data_ptr(), 0, static_cast<size_t>(bytes_of(slots_[number].type)));
+      std::memset(tensor.data_ptr(), 0, static_cast<size_t>(bytes_of(type)));
     }
   }
 
   void perform(const Action& action, Frame& frame, bool in_place) const {
     for (const size_t slot : action.make) make(slot, frame, in_place);
-    const bool needed = action.wanted_by.empty() ||
-                        std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
-                                    [&](size_t column) { return frame.in_use[column]; });
+    const bool needed =
+        action.wanted_by.empty() || std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
+                                                [&](size_t slot) { return frame.in_use[slot]; });
     if (!needed) {
-      leave_zeros(action, frame);
+      leave_otherwise(action, frame);
     } else if (action.launcher) {
       for (size_t i = 0; i < action.buffers.size(); ++i) {
         const auto& buffer = action.buffers[i];
@@ -593,10 +603,9 @@ class Scheduled : public Executable {
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::deque<Action> actions_;
-  std::vector<Column> columns_;
   std::vector<size_t> results_, last_views_;
   bool keep_results_;
-  size_t inputs_ = 0, most_buffers_ = 0;
+  size_t inputs_ = 0, most_buffers_ = 0, table_ = none;
   int64_t arena_bytes_ = 0, extern_calls_ = 0;
   std::atomic<int64_t> runs_{0};
   std::string text_;

@@ -4,6 +4,8 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include "adapters/gate_ops.h"
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -178,6 +180,8 @@ inline std::vector<Case> choice_cases() {
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, i.y))},
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, 2))},
       {"aten::where.self", numbers, anything, GRAFT_CASE(at::where(i.mask, 2.5, i.x))},
+      {"graft::gate_keep", all, anything, GRAFT_CASE(adapters::gate_keep(i.mask, i.x, i.mask, 0))},
+      {"graft::gate_put", all, anything, GRAFT_CASE(adapters::gate_put(i.mask, i.x, i.y, i.mask, 0))},
       {"aten::masked_fill.Scalar", all, anything, GRAFT_CASE(i.x.masked_fill(i.mask, 1))},
       {"aten::masked_fill.Scalar", floats, anything, GRAFT_CASE(i.x.masked_fill(i.mask, -INFINITY))},
       {"aten::masked_fill.Tensor", all, no_gradient | elements,

@@ -11,6 +11,7 @@
 #include "passes/dead_code.h"
 #include "passes/pipeline.h"
 #include "passes/plain_creation.h"
+#include "passes/sums_into_products.h"
 
 namespace graft::passes {
 namespace {
@@ -359,6 +360,56 @@ TEST(Pipeline, AnyPassMayBeLeftOut) {
         EXPECT_EQ(differs(got[i], want[i]), "") << "without " << left_out.name << ", result " << i;
     }
   }
+}
+
+// --- sums into products
+
+TEST(SumsIntoProducts, TheShorterProductIsAddedOntoTheLonger) {
+  expect_becomes(fold_sums_into_products,
+                 R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "t": f32[4, 2], %3 "b": f32[2, 5]) {
+  %4: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %5: f32[2, 2, 5] = aten::view(self=%4, size=[2, 2, 5])
+  %6: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %7: f32[2, 2, 5] = aten::_unsafe_view(self=%6, size=[2, 2, 5])
+  %8: f32[2, 2, 5] = aten::add.Tensor(self=%5, other=%7)
+  return (%8)
+}
+)",
+                 R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "t": f32[4, 2], %3 "b": f32[2, 5]) {
+  %4: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %5: f32[2, 2, 5] = aten::view(self=%4, size=[2, 2, 5])
+  %6: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %7: f32[2, 2, 5] = aten::_unsafe_view(self=%6, size=[2, 2, 5])
+  %9: f32[4, 5] = aten::addmm(self=%6, mat1=%2, mat2=%3)
+  %10: f32[2, 2, 5] = aten::view(self=%9, size=[2, 2, 5])
+  return (%10)
+}
+)");
+}
+
+TEST(SumsIntoProducts, no_change_where_a_product_is_needed_itself) {
+  expect_unchanged(fold_sums_into_products,
+                   R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "t": f32[4, 2], %3 "b": f32[2, 5]) {
+  %4: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %6: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %8: f32[4, 5] = aten::add.Tensor(self=%6, other=%4)
+  return (%8, %4)
+}
+)");
+}
+
+TEST(SumsIntoProducts, no_change_of_weighted_or_broadcast_sums) {
+  expect_unchanged(fold_sums_into_products,
+                   R"(graph(%0 "x": f32[1, 6], %1 "w": f32[6, 5], %2 "t": f32[4, 2], %3 "b": f32[2, 5]) {
+  %4: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %6: f32[1, 5] = aten::mm(self=%0, mat2=%1)
+  %8: f32[4, 5] = aten::add.Tensor(self=%6, other=%4)
+  %9: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %10: f32[4, 5] = aten::mm(self=%2, mat2=%3)
+  %11: f32[4, 5] = aten::add.Tensor(self=%9, other=%10, alpha=2)
+  return (%8, %11)
+}
+)");
 }
 
 }  // namespace

@@ -47,13 +47,14 @@ void expect_same_for_all_choices(const std::string& text) {
 
 using Calls = std::vector<std::string>;
 
-const std::string lora = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "a": f32[6, 2], %3 "b": f32[2, 5], %4 "gates": bool[4, 3]) {
+const std::string lora =
+    R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "a": f32[6, 2], %3 "b": f32[2, 5], %4 "gates": bool[4, 3]) {
   %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
   %6: f32[4, 2] = aten::mm(self=%0, mat2=%2)
   %7: f32[4, 5] = aten::mm(self=%6, mat2=%3)
   %8: bool[4]{3} = aten::select.int(self=%4, dim=1, index=1)
   %9: bool[4, 1]{3, 1} = aten::unsqueeze(self=%8, dim=1)
-  %10: f32[4, 5] = graft::gate_keep(column=%9, value=%7, slot=1)
+  %10: f32[4, 5] = graft::gate_keep(mask=%9, value=%7, table=%4, slots=[1])
   %11: f32[4, 5] = aten::add.Tensor(self=%5, other=%10)
   return (%11)
 }
@@ -72,12 +73,13 @@ TEST(Predicates, WhatIsAlsoUsedElsewhereDoesNot) {
 }
 
 TEST(Predicates, TheOldValueOfAPutIsNeeded) {
-  const std::string text = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "v": f32[6, 5], %4 "gates": bool[4, 2]) {
+  const std::string text =
+      R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "v": f32[6, 5], %4 "gates": bool[4, 2]) {
   %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
   %6: f32[4, 5] = aten::mm(self=%0, mat2=%2)
   %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=0)
   %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
-  %10: f32[4, 5] = graft::gate_put(column=%9, made=%6, old=%5, slot=0)
+  %10: f32[4, 5] = graft::gate_put(mask=%9, made=%6, old=%5, table=%4, slots=[0])
   return (%10)
 }
 )";
@@ -86,10 +88,11 @@ TEST(Predicates, TheOldValueOfAPutIsNeeded) {
 }
 
 TEST(Predicates, ProductsOfZerosWait) {
-  const std::string text = R"(graph(%0 "g": f32[4, 5], %1 "b": f32[5, 2], %2 "t": f32[4, 2], %4 "gates": bool[4, 2]) {
+  const std::string text =
+      R"(graph(%0 "g": f32[4, 5], %1 "b": f32[5, 2], %2 "t": f32[4, 2], %4 "gates": bool[4, 2]) {
   %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=1)
   %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
-  %10: f32[4, 5] = graft::gate_keep(column=%9, value=%0, slot=1)
+  %10: f32[4, 5] = graft::gate_keep(mask=%9, value=%0, table=%4, slots=[1])
   %11: f32[4, 2] = aten::mm(self=%10, mat2=%1)
   %12: f32[5, 4]{1, 5} = aten::t(self=%10)
   %13: f32[5, 2] = aten::mm(self=%12, mat2=%2)
@@ -102,15 +105,16 @@ TEST(Predicates, ProductsOfZerosWait) {
 }
 
 TEST(Predicates, TwoSlotsWaitForEither) {
-  const std::string text = R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "y": f32[4, 5], %4 "gates": bool[4, 2]) {
+  const std::string text =
+      R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "y": f32[4, 5], %4 "gates": bool[4, 2]) {
   %5: f32[4, 5] = aten::mm(self=%0, mat2=%1)
   %6: bool[4]{2} = aten::select.int(self=%4, dim=1, index=0)
   %7: bool[4, 1]{2, 1} = aten::unsqueeze(self=%6, dim=1)
   %8: bool[4]{2} = aten::select.int(self=%4, dim=1, index=1)
   %9: bool[4, 1]{2, 1} = aten::unsqueeze(self=%8, dim=1)
-  %10: f32[4, 5] = graft::gate_put(column=%7, made=%5, old=%2, slot=0)
+  %10: f32[4, 5] = graft::gate_put(mask=%7, made=%5, old=%2, table=%4, slots=[0])
   %11: f32[4, 5] = aten::neg(self=%5)
-  %12: f32[4, 5] = graft::gate_put(column=%9, made=%11, old=%10, slot=1)
+  %12: f32[4, 5] = graft::gate_put(mask=%9, made=%11, old=%10, table=%4, slots=[1])
   return (%12)
 }
 )";

@@ -45,13 +45,15 @@ void run(const CombineFlags& flags) {
 void add_combine(CLI::App& app) {
   auto* command = app.add_subcommand("combine", "Make one LoRA adapter out of several");
   auto flags = std::make_shared<CombineFlags>();
-  command->add_option("--adapter", flags->adapters, "NAME=DIR:WEIGHT, several times; a weight may be negative")
+  command
+      ->add_option("--adapter", flags->adapters, "NAME=DIR:WEIGHT, several times; a weight may be negative")
       ->required();
   command->add_option("--combination-type", flags->options.combination_type, "How")
       ->check(CLI::IsMember({"linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties",
                              "dare_linear_svd", "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"}))
       ->required();
-  command->add_option("--svd-rank", flags->options.svd_rank, "Rank of the result (default: the largest rank)");
+  command->add_option("--svd-rank", flags->options.svd_rank,
+                      "Rank of the result (default: the largest rank)");
   command->add_option("--density", flags->options.density,
                       "Share of values that ties, dare and magnitude_prune keep, 0 to 1");
   command->add_option("--majority-sign-method", flags->options.majority_sign_method, "For ties")
@@ -60,7 +62,8 @@ void add_combine(CLI::App& app) {
   command->add_option("--seed", flags->seed, "Of dare's random numbers")->capture_default_str();
   command->add_option("--output", flags->output, "Adapter folder to write")->required();
   command->footer(
-      "Example:\n  graft combine --adapter de=adapters/de:0.7 --adapter fr=adapters/fr:-0.3 --combination-type "
+      "Example:\n  graft combine --adapter de=adapters/de:0.7 --adapter fr=adapters/fr:-0.3 "
+      "--combination-type "
       "cat --output adapters/both");
   command->callback([flags] { run(*flags); });
 }

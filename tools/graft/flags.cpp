@@ -104,7 +104,6 @@ void load_adapter(PeftModel& peft, const AdapterSpec& spec, const std::string& b
   peft.load_adapter(spec.dir, spec.name, {.is_trainable = trainable});
 }
 
-
 void refuse_overwriting(const std::string& output, const std::string& input) {
   std::error_code none;
   if (fs::equivalent(output, input, none))

@@ -104,7 +104,8 @@ void run(const InfoFlags& flags) {
     for (const auto& name : known_architectures()) std::printf("%s\n", name.c_str());
     return;
   }
-  if (flags.path.empty()) throw WrongUsage("info needs a checkpoint's or an adapter's folder, or a .safetensors file");
+  if (flags.path.empty())
+    throw WrongUsage("info needs a checkpoint's or an adapter's folder, or a .safetensors file");
   const auto info = describe(flags.path);
   if (flags.json)
     std::cout << info.dump() << "\n";

@@ -42,7 +42,8 @@ void add_init(CLI::App& app) {
   command->add_option("--seed", flags->seed, "Of the random numbers; PEFT's own after torch.manual_seed")
       ->capture_default_str();
   command->footer(
-      "Example:\n  echo '{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": \"all-linear\"}' > lora.json\n  "
+      "Example:\n  echo '{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": \"all-linear\"}' > "
+      "lora.json\n  "
       "graft init --model checkpoints/llama --adapter-config lora.json --output adapters/new --seed 1");
   command->callback([flags] { run(*flags); });
 }

@@ -19,9 +19,10 @@ struct MergeFlags {
 
 /// What belongs to a checkpoint beside its weights and its config: the tokenizer, how to generate.
 void copy_companions(const fs::path& from, const fs::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
-                           "chat_template.jinja", "generation_config.json", "preprocessor_config.json"})
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "chat_template.jinja",
+        "generation_config.json", "preprocessor_config.json"})
     if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
 }
 
@@ -48,11 +49,13 @@ void add_merge(CLI::App& app) {
   auto flags = std::make_shared<MergeFlags>();
   flags->model.add_to(*command);
   command
-      ->add_option("--adapter", flags->adapters,
-                   "Adapter folder, [NAME=]DIR[:WEIGHT]; may be given several times. WEIGHT scales what it adds")
+      ->add_option(
+          "--adapter", flags->adapters,
+          "Adapter folder, [NAME=]DIR[:WEIGHT]; may be given several times. WEIGHT scales what it adds")
       ->required();
   command->add_option("--output", flags->output, "Checkpoint folder to write")->required();
-  command->footer("Example:\n  graft merge --model checkpoints/llama --adapter adapters/de:0.7 --output merged");
+  command->footer(
+      "Example:\n  graft merge --model checkpoints/llama --adapter adapters/de:0.7 --output merged");
   command->callback([flags] { run(*flags); });
 }
 
