@@ -98,6 +98,9 @@ class PeftModel : public torch::nn::Module {
                     const LoadAdapterOptions& options = {});
   /// Puts another adapter's weights in place of this one's. The configurations must fit.
   void hotswap_adapter(const std::filesystem::path& dir, const std::string& name);
+  /// Makes room: `count` slots that adapters like this configuration (the same method, no higher rank, no
+  /// other layers) take without compiling anything again.
+  void reserve(size_t count, const AdapterConfig& config);
   /// "default" goes into DIR itself, the others into DIR/NAME, as PEFT has it. Empty: all.
   void save_pretrained(const std::filesystem::path& dir, const std::vector<std::string>& names = {}) const;
   /// One adapter, into DIR itself.

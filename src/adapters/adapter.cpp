@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "adapters/replacement.h"
 #include "graft/error.h"
@@ -64,6 +65,81 @@ std::vector<Adapter::Named> Adapter::tensors() const {
     for (const auto& entry : placed.part->entries())
       all.push_back({entry.key, placed.part->tensor(entry), entry.trainable, true});
   return all;
+}
+
+NamedTensors Adapter::state_dict() const {
+  NamedTensors state;
+  if (shared)
+    for (const auto& entry : shared->entries())
+      if (entry.saved) state.emplace_back(entry.key, entry.tensor.detach());
+  for (const auto& placed : parts)
+    for (const auto& entry : placed.part->entries())
+      state.emplace_back(entry.key, placed.part->saved(entry).detach());
+  return state;
+}
+
+namespace {
+
+/// The fields that decide which program an adapter is.
+std::map<std::string, nlohmann::json> program_fields(const AdapterConfig& config) {
+  const auto& method = find_method(config.peft_type());
+  const auto all = nlohmann::json::parse(config.dump());
+  std::map<std::string, nlohmann::json> kept;
+  for (const auto& field : method.fields)
+    if (std::find(method.data_fields.begin(), method.data_fields.end(), field.name) ==
+        method.data_fields.end())
+      kept.emplace(field.name, all.at(std::string(field.name)));
+  return kept;
+}
+
+const Adapter::Placed* at_same_place(const Adapter& home, const Adapter::Placed& placed) {
+  for (const auto* list : {&home.parts, &home.idle})
+    for (const auto& each : *list)
+      if (each.target.path == placed.target.path && each.type == placed.type) return &each;
+  return nullptr;
+}
+
+}  // namespace
+
+bool fits(const Adapter& adapter, const Adapter& home) {
+  if (adapter.config.peft_type() != home.config.peft_type() ||
+      program_fields(adapter.config) != program_fields(home.config) ||
+      (adapter.shared == nullptr) != (home.shared == nullptr) ||
+      (adapter.shared && !same_tensors(*adapter.shared, *home.shared)))
+    return false;
+  size_t used = 0;
+  for (const auto& placed : adapter.parts) {
+    const auto* place = at_same_place(home, placed);
+    if (!place || !place->part->can_take(*placed.part)) return false;
+    ++used;
+  }
+  if (used == home.parts.size() + home.idle.size()) return true;
+  // What the adapter leaves alone must be able to do nothing. (To try is to do it: the slot is vacant.)
+  for (const auto* list : {&home.parts, &home.idle})
+    for (const auto& each : *list)
+      if (!at_same_place(adapter, each) && !each.part->silence()) return false;
+  return true;
+}
+
+void move_into(Adapter& adapter, const Adapter& home) {
+  if (adapter.shared) {
+    copy_tensors(*adapter.shared, *home.shared);
+    adapter.shared = home.shared;
+  }
+  std::vector<const Part*> used;
+  for (auto& placed : adapter.parts) {
+    const auto& place = *at_same_place(home, placed);
+    place.part->take(*placed.part);
+    placed.part = place.part;
+    used.push_back(place.part.get());
+  }
+  for (const auto* list : {&home.parts, &home.idle})
+    for (const auto& each : *list)
+      if (std::find(used.begin(), used.end(), each.part.get()) == used.end()) {
+        each.part->silence();
+        adapter.idle.push_back(each);
+      }
+  adapter.slot = home.slot;
 }
 
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,

@@ -22,15 +22,24 @@ struct Adapter {
   bool trainable = true;
   std::shared_ptr<Shared> shared;
   std::vector<Placed> parts;
+  /// Parts of its slot on layers that this adapter leaves alone; they do nothing.
+  std::vector<Placed> idle = {};
 
   struct Named {
     std::string key;
     at::Tensor tensor;
     bool trainable, saved;
   };
-  /// All its tensors by their names in its file.
+  /// All its tensors by their names in its file, as training sees them.
   std::vector<Named> tensors() const;
+  /// What belongs into its file.
+  NamedTensors state_dict() const;
 };
+
+/// Whether `adapter` can live in the slot of `home`, whose adapter is gone.
+bool fits(const Adapter& adapter, const Adapter& home);
+/// Moves its tensors into the parts of `home`, which become its own.
+void move_into(Adapter& adapter, const Adapter& home);
 
 /// Nothing of the model is changed.
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& config,

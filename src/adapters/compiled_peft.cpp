@@ -14,12 +14,15 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
       compiled_(compile(
           [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates) {
             auto routing = std::make_shared<Routing>(peft->state_->routing.get());
-            for (const auto& adapter : peft->state_->all)
-              routing->set(adapter->slot, Gate::data(gates, static_cast<int64_t>(adapter->slot)));
+            for (size_t slot = 0; slot < peft->state_->next_slot; ++slot)
+              routing->set(slot, Gate::data(gates, static_cast<int64_t>(slot)));
             const nn::WithCallContext context(routing);
             return peft->model_->forward(inputs);
           },
-          options, {model_})) {}
+          options, {model_})) {
+  const std::unique_lock<std::shared_mutex> lock(model_->state_->guard);
+  model_->state_->compiled = true;
+}
 
 at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall& call) const {
   const auto& state = *model_->state_;
@@ -43,11 +46,13 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
 }
 
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
+  const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
   return compiled_(inputs, gates(inputs, call));
 }
 
 std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,
                                        const std::string& level) const {
+  const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
   return compiled_.explain(inputs, gates(inputs, call), level);
 }
 

@@ -226,6 +226,48 @@ void LoraPart::take_out(const at::Tensor& a, const at::Tensor& b) {
   taken_B_ = constant("taken_B", b);
 }
 
+bool LoraPart::can_take(const Part& other) const {
+  const auto* lora = dynamic_cast<const LoraPart*>(&other);
+  if (!lora || typeid(*this) != typeid(other) || lora->rank() > rank() ||
+      A.sizes().slice(1) != lora->A.sizes().slice(1) || B.size(0) != lora->B.size(0) ||
+      dropout_ != lora->dropout_)
+    return false;
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.defined() == b.defined() &&
+           (!a.defined() || (a.scalar_type() == b.scalar_type() && a.device() == b.device()));
+  };
+  return same(A, lora->A) && same(B, lora->B) && same(B_bias, lora->B_bias) &&
+         same(magnitude, lora->magnitude) && !taken_A_.defined() && !lora->taken_A_.defined();
+}
+
+void LoraPart::take(const Part& other) {
+  const at::NoGradGuard no_grad;
+  const auto& lora = dynamic_cast<const LoraPart&>(other);
+  r_ = lora.r_;
+  A.zero_();
+  B.zero_();
+  A.narrow(0, 0, r_).copy_(lora.A.narrow(0, 0, r_));
+  B.narrow(1, 0, r_).copy_(lora.B.narrow(1, 0, r_));
+  if (B_bias.defined()) B_bias.copy_(lora.B_bias);
+  if (magnitude.defined()) magnitude.copy_(lora.magnitude);
+  scaling_value_ = lora.scaling_value_;
+  scaling_.copy_(lora.scaling_);
+}
+
+bool LoraPart::silence() {
+  if (magnitude.defined() || taken_A_.defined()) return false;
+  const at::NoGradGuard no_grad;
+  B.zero_();
+  if (B_bias.defined()) B_bias.zero_();
+  return true;
+}
+
+at::Tensor LoraPart::saved(const Entry& entry) const {
+  const auto whole = tensor(entry);
+  if (whole.is_same(A)) return A.narrow(0, 0, r_);
+  return whole.is_same(B) ? B.narrow(1, 0, r_) : whole;
+}
+
 bool LoraPart::scale(double factor) {
   scaling_value_ *= factor;
   scaling_.fill_(scaling_value_);
@@ -289,7 +331,9 @@ Method lora_method() {
                      {"megatron_core", "megatron.core", {}, Rule::any}},
           .part = lora_part,
           .default_targets = usual_targets(),
-          .check = check_lora_init};
+          .check = check_lora_init,
+          .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
+                          "init_lora_weights", "bias", "fan_in_fan_out"}};
 }
 
 }  // namespace graft::adapters

@@ -13,7 +13,13 @@ class LoraPart : public Part {
 
   void merge(Weights& weights) const override;
   bool scale(double factor) override;
+  /// An adapter of a lower rank too: the rest is zeros, and stays so in training.
+  bool can_take(const Part& other) const override;
+  void take(const Part& other) override;
+  bool silence() override;
+  at::Tensor saved(const Entry& entry) const override;
 
+  /// Room for a rank; an adapter may use less.
   int64_t rank() const { return A.size(0); }
   double scaling() const { return scaling_value_; }
   /// The same as data of the program.
@@ -43,7 +49,7 @@ class LoraPart : public Part {
   at::Tensor scaling_;  // a tensor: another value is the same program
   at::Tensor taken_A_, taken_B_;
   double dropout_ = 0;
-  int64_t r_ = 0;
+  int64_t r_ = 0;  // in use
 
  private:
   double scaling_value_ = 0;

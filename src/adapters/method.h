@@ -19,6 +19,10 @@ struct Method {
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;
 
+  /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
+  /// program.
+  std::vector<std::string_view> data_fields = {};
+
   bool on_layers() const { return part != nullptr; }
 };
 

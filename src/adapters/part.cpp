@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <typeinfo>
 
 #include "graft/error.h"
 #include "support/regex.h"
@@ -47,12 +48,42 @@ at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::
   std::string name(suffix);
   std::replace(name.begin(), name.end(), '.', '/');  // a module's table takes no dots
   entries_.push_back({key, name, trainable});
-  return register_parameter(name, tensor.to(build.layer.weight.device()), /*requires_grad=*/false);
+  tensor = tensor.to(build.layer.weight.device());
+  return trainable ? register_parameter(name, tensor, /*requires_grad=*/false)
+                   : register_buffer(name, tensor);
 }
 
 at::Tensor Part::tensor(const Entry& entry) const {
-  return *named_parameters(/*recurse=*/false).find(entry.name);
+  return entry.trainable ? *named_parameters(/*recurse=*/false).find(entry.name)
+                         : *named_buffers(/*recurse=*/false).find(entry.name);
 }
+
+bool same_tensors(const torch::nn::Module& a, const torch::nn::Module& b) {
+  const auto match = [](const auto& ours, const auto& theirs) {
+    if (ours.size() != theirs.size()) return false;
+    for (const auto& item : ours) {
+      const auto* other = theirs.find(item.key());
+      if (!other || other->sizes() != item.value().sizes() ||
+          other->scalar_type() != item.value().scalar_type() || other->device() != item.value().device())
+        return false;
+    }
+    return true;
+  };
+  return match(a.named_parameters(), b.named_parameters()) && match(a.named_buffers(), b.named_buffers());
+}
+
+void copy_tensors(const torch::nn::Module& from, torch::nn::Module& to) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : from.named_parameters())
+    to.named_parameters().find(item.key())->copy_(item.value());
+  for (const auto& item : from.named_buffers()) to.named_buffers().find(item.key())->copy_(item.value());
+}
+
+bool Part::can_take(const Part& other) const {
+  return typeid(*this) == typeid(other) && same_tensors(*this, other);
+}
+
+void Part::take(const Part& other) { copy_tensors(other, *this); }
 
 at::Tensor cast_to(const at::Tensor& x, const at::Tensor& weight) { return x.to(weight.scalar_type()); }
 

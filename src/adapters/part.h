@@ -4,12 +4,13 @@
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
+#include "graft/trained_at_times.h"
 #include "nn/weighted.h"
 
 namespace graft::adapters {
 
 /// Tensors that all parts of one adapter share (VeRA's projections, VB-LoRA's bank).
-class Shared : public torch::nn::Module {
+class Shared : public torch::nn::Module, public TrainedAtTimes {
  public:
   struct Entry {
     std::string key;  ///< in the adapter's file, whole: "base_model.vera_A"
@@ -68,7 +69,7 @@ class Part;
 using Joint = at::Tensor (*)(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
                              const at::Tensor& table, const at::Tensor& x, const at::Tensor& y);
 
-class Part : public torch::nn::Module {
+class Part : public torch::nn::Module, public TrainedAtTimes {
  public:
   struct Entry {
     std::string key;   ///< in the adapter's file: "base_model.model.lm_head.lora_A.weight"
@@ -89,8 +90,19 @@ class Part : public torch::nn::Module {
   /// Whether the method adds to the layer's weight times a factor of its own, and the factor's change.
   virtual bool scale(double /*factor*/) { return false; }
 
+  /// Whether another adapter's part could live in this one's place: then a program that holds this one's
+  /// tensors need not be compiled again for the other.
+  virtual bool can_take(const Part& other) const;
+  /// Takes over what the other holds, in place.
+  virtual void take(const Part& other);
+  /// Makes the part do nothing; false where it cannot.
+  virtual bool silence() { return false; }
+
   const std::vector<Entry>& entries() const { return entries_; }
+  /// In this module's table; what training changes.
   at::Tensor tensor(const Entry& entry) const;
+  /// What belongs into the adapter's file.
+  virtual at::Tensor saved(const Entry& entry) const { return tensor(entry); }
   const nn::WeightedLayer& layer() const { return *layer_; }
 
  protected:
@@ -106,6 +118,11 @@ class Part : public torch::nn::Module {
   nn::WeightedLayer* layer_;  // owns this part
   std::vector<Entry> entries_;
 };
+
+/// Whether two modules hold tensors of the same names, shapes, dtypes and devices.
+bool same_tensors(const torch::nn::Module& a, const torch::nn::Module& b);
+/// Copies the tensors of one into the other, in place.
+void copy_tensors(const torch::nn::Module& from, torch::nn::Module& to);
 
 /// x in the dtype of the weight it meets, as PEFT casts it.
 at::Tensor cast_to(const at::Tensor& x, const at::Tensor& weight);

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 
 #include "adapters/adapter.h"
 #include "adapters/peft_state.h"
@@ -20,11 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void check_name(const std::string& name) {
-  if (name.empty() || name == "__base__")
-    throw UsageError("[adapters] \"" + name + "\" is no name for an adapter: " +
-                     (name.empty() ? "it is empty" : "it stands for the base model"));
-}
+using Exclusive = std::unique_lock<std::shared_mutex>;
+
+/// Where what an adapter's parts share stands in the module tree.
+std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.slot); }
 
 int64_t batch_of(const ModelInputs& inputs) {
   const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.pixel_values;
@@ -69,39 +69,133 @@ void PeftModel::State::check_together(const std::vector<std::string>& names) con
                            placed.target.path + "\": only one of them can be active");
 }
 
-void PeftModel::State::attach(std::unique_ptr<Adapter> adapter) {
-  adapter->slot = next_slot++;
-  for (const auto& placed : adapter->parts) {
-    auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
-    if (!site) {
-      site = std::make_shared<Site>(routing);
-      placed.target.layer->wrap(site);
-    }
-    site->add(adapter->slot, placed.type, placed.part);
+void PeftModel::State::check_new(const std::string& name) const {
+  if (name.empty() || name == "__base__")
+    throw UsageError("[adapters] \"" + name + "\" is no name for an adapter: " +
+                     (name.empty() ? "it is empty" : "it stands for the base model"));
+  if (find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+}
+
+void PeftModel::State::add(std::unique_ptr<Adapter> adapter) {
+  const auto home = std::find_if(vacant.begin(), vacant.end(),
+                                 [&](const auto& each) { return adapters::fits(*adapter, *each); });
+  if (home != vacant.end()) {
+    adapters::move_into(*adapter, **home);
+    vacant.erase(home);
+  } else {
+    if (compiled)
+      log_warning("[adapters] \"" + adapter->name +
+                  "\" takes a new slot, so the model is compiled once more; reserve() makes room beforehand");
+    attach(*adapter);
   }
   if (active.empty()) active = {adapter->name};
   all.push_back(std::move(adapter));
   refresh();
 }
 
-void PeftModel::State::detach(const Adapter& adapter) {
+void PeftModel::State::attach(Adapter& adapter) {
+  adapter.slot = next_slot++;
   for (const auto& placed : adapter.parts) {
-    const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
-    if (!site) continue;
-    site->remove(adapter.slot);
-    if (site->empty()) placed.target.layer->wrap(nullptr);
+    auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+    if (!site) {
+      site = std::make_shared<Site>(routing);
+      placed.target.layer->wrap(site);
+    }
+    site->add(adapter.slot, placed.type, placed.part);
   }
+  if (adapter.shared) owner.register_module(shared_name(adapter), adapter.shared);
+}
+
+void PeftModel::State::remove(const std::string& name) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
+  std::erase(active, name);
+  if (compiled) {
+    vacant.push_back(std::move(*at));
+    vacant.back()->name.clear();
+  } else {
+    const auto& adapter = **at;
+    for (const auto& placed : adapter.parts) {
+      const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+      site->remove(adapter.slot);
+      if (site->empty()) placed.target.layer->wrap(nullptr);
+    }
+    if (adapter.shared) owner.unregister_module(shared_name(adapter));
+  }
+  all.erase(at);
+}
+
+void PeftModel::State::swap(const std::string& name, std::unique_ptr<Adapter> with) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
+  if (adapters::fits(*with, **at)) {
+    adapters::move_into(*with, **at);
+    *at = std::move(with);
+    return refresh();
+  }
+  const auto keep_active = active;
+  const auto place = at - all.begin();
+  remove(name);
+  add(std::move(with));
+  std::rotate(all.begin() + place, all.end() - 1, all.end());
+  active = keep_active;
+  refresh();
+}
+
+bool PeftModel::State::is_merged(const std::string& name) const {
+  return std::find(merged.begin(), merged.end(), name) != merged.end();
+}
+
+void PeftModel::State::merge(const MergeOptions& options) {
+  const auto names = options.adapter_names.empty() ? active : options.adapter_names;
+  check_together(names);
+  auto wanted = merged;
+  for (const auto& name : names) {
+    get(name);
+    if (std::find(wanted.begin(), wanted.end(), name) == wanted.end())
+      wanted.push_back(name);
+    else
+      log_warning("[adapters] \"" + name + "\" is merged already");
+  }
+  std::vector<size_t> slots;
+  for (const auto& name : wanted) slots.push_back(get(name).slot);
+  try {
+    for (const auto& [layer, site] : sites()) site->merge(*layer, slots, options.safe_merge);
+  } catch (...) {
+    unmerge();
+    throw;
+  }
+  merged = wanted;
+  refresh();
+}
+
+void PeftModel::State::unmerge() {
+  for (const auto& [layer, site] : sites()) site->unmerge(*layer);
+  merged.clear();
+  refresh();
+}
+
+void PeftModel::State::clear() {
+  for (const auto& [layer, site] : sites()) layer->wrap(nullptr);
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list)
+      if (adapter->shared) owner.unregister_module(shared_name(*adapter));
+  all.clear();
+  vacant.clear();
+  active.clear();
+  merged.clear();
+  refresh();
 }
 
 std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>> PeftModel::State::sites()
     const {
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>> found;
-  for (const auto& adapter : all)
-    for (const auto& placed : adapter->parts) {
-      const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
-      if (std::none_of(found.begin(), found.end(), [&](const auto& pair) { return pair.second == site; }))
-        found.emplace_back(placed.target.layer, site);
-    }
+  std::set<const Site*> seen;
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list)
+      for (const auto* parts : {&adapter->parts, &adapter->idle})
+        for (const auto& placed : *parts) {
+          const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+          if (seen.insert(site.get()).second) found.emplace_back(placed.target.layer, site);
+        }
   return found;
 }
 
@@ -130,7 +224,7 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
 }
 
 PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
-    : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>()) {
+    : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>(*this)) {
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(false);
   state_->refresh();
 }
@@ -138,6 +232,7 @@ PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
 PeftModel::~PeftModel() = default;
 
 ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
+  const std::shared_lock<std::shared_mutex> lock(state_->guard);
   const auto routing = call.adapter_names.empty()
                            ? state_->routing->get()
                            : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
@@ -146,39 +241,40 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
 }
 
 void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config) {
-  check_name(name);
-  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  const Exclusive lock(state_->guard);
+  state_->check_new(name);
   adapters::FreshSource source;
   auto adapter = adapters::build_adapter(name, config, *model_, source);
   adapter->trainable = !config.boolean("inference_mode");
-  state_->attach(std::move(adapter));
+  state_->add(std::move(adapter));
 }
 
 void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
                              const LoadAdapterOptions& options) {
-  check_name(name);
-  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  const Exclusive lock(state_->guard);
+  state_->check_new(name);
   const auto config = AdapterConfig::from_pretrained(dir);
   auto source = adapters::GivenSource::open(dir, options.dtype);
   auto adapter = adapters::build_adapter(name, config, *model_, source);
   source.finish(*model_);
   adapter->trainable = options.is_trainable;
-  state_->attach(std::move(adapter));
+  state_->add(std::move(adapter));
 }
 
 void PeftModel::add_from_tensors(const std::string& name, const AdapterConfig& config,
                                  const NamedTensors& tensors) {
-  check_name(name);
-  if (state_->find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+  const Exclusive lock(state_->guard);
+  state_->check_new(name);
   adapters::GivenSource source(tensors, "\"" + name + "\"");
   auto adapter = adapters::build_adapter(name, config, *model_, source);
   source.finish(*model_);
-  state_->attach(std::move(adapter));
+  state_->add(std::move(adapter));
 }
 
 void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
+  const Exclusive lock(state_->guard);
   const auto& old = state_->get(name);
-  if (std::find(state_->merged.begin(), state_->merged.end(), name) != state_->merged.end())
+  if (state_->is_merged(name))
     throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
   const auto config = AdapterConfig::from_pretrained(dir);
   auto source = adapters::GivenSource::open(dir);
@@ -188,22 +284,21 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
   state_->swap(name, std::move(adapter));
 }
 
-void PeftModel::State::swap(const std::string& name, std::unique_ptr<Adapter> with) {
-  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
-  detach(**at);
-  const auto keep_active = active;
-  const auto place = at - all.begin();
-  all.erase(at);
-  attach(std::move(with));
-  std::rotate(all.begin() + place, all.end() - 1, all.end());
-  active = keep_active;
-  refresh();
+void PeftModel::reserve(size_t count, const AdapterConfig& config) {
+  const Exclusive lock(state_->guard);
+  for (size_t i = 0; i < count; ++i) {
+    adapters::FreshSource source;
+    auto adapter = adapters::build_adapter("", config, *model_, source);
+    state_->attach(*adapter);
+    state_->vacant.push_back(std::move(adapter));
+  }
 }
 
 void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const {
+  const std::shared_lock<std::shared_mutex> lock(state_->guard);
   const auto& adapter = state_->get(name);
   fs::create_directories(dir);
-  save_checkpoint(dir, state_dict(name), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
+  save_checkpoint(dir, adapter.state_dict(), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
   io::write_file_atomically(dir / "adapter_config.json",
                             adapter.config.with("inference_mode", "true").dump());
 }
@@ -214,12 +309,11 @@ void PeftModel::save_pretrained(const fs::path& dir, const std::vector<std::stri
 }
 
 void PeftModel::delete_adapter(const std::string& name) {
-  const auto& adapter = state_->get(name);
-  if (std::find(state_->merged.begin(), state_->merged.end(), name) != state_->merged.end())
+  const Exclusive lock(state_->guard);
+  state_->get(name);
+  if (state_->is_merged(name))
     throw UsageError("[adapters] \"" + name + "\" is merged into the weights: unmerge it before deleting it");
-  state_->detach(adapter);
-  std::erase(state_->active, name);
-  std::erase_if(state_->all, [&](const auto& each) { return each->name == name; });
+  state_->remove(name);
   if (state_->active.empty() && !state_->all.empty()) {
     state_->active = {state_->all.front()->name};
     log_warning("[adapters] \"" + name + "\" was the active adapter; now it is \"" + state_->active[0] +
@@ -229,77 +323,56 @@ void PeftModel::delete_adapter(const std::string& name) {
 }
 
 void PeftModel::set_adapter(const std::vector<std::string>& names) {
+  const Exclusive lock(state_->guard);
   for (const auto& name : names) state_->get(name);
   state_->check_together(names);
   if (!state_->merged.empty()) {
     log_warning("[adapters] adapters are merged; they are unmerged before others are set");
-    unmerge_adapter();
+    state_->unmerge();
   }
   state_->active = names;
   state_->refresh();
 }
 
 void PeftModel::disable_adapters() {
-  if (!state_->merged.empty()) unmerge_adapter();
+  const Exclusive lock(state_->guard);
+  if (!state_->merged.empty()) state_->unmerge();
   state_->disabled = true;
   state_->refresh();
 }
 
 void PeftModel::enable_adapters() {
+  const Exclusive lock(state_->guard);
   state_->disabled = false;
   state_->refresh();
 }
 
 void PeftModel::merge_adapter(const MergeOptions& options) {
-  const auto& names = options.adapter_names.empty() ? state_->active : options.adapter_names;
-  state_->check_together(names);
-  std::vector<std::string> wanted = state_->merged;
-  for (const auto& name : names) {
-    state_->get(name);
-    if (std::find(wanted.begin(), wanted.end(), name) == wanted.end())
-      wanted.push_back(name);
-    else
-      log_warning("[adapters] \"" + name + "\" is merged already");
-  }
-  std::vector<size_t> slots;
-  for (const auto& name : wanted) slots.push_back(state_->get(name).slot);
-  const auto sites = state_->sites();
-  try {
-    for (const auto& [layer, site] : sites) site->merge(*layer, slots, options.safe_merge);
-  } catch (...) {
-    for (const auto& [layer, site] : sites) site->unmerge(*layer);
-    state_->merged.clear();
-    state_->refresh();
-    throw;
-  }
-  state_->merged = wanted;
-  state_->refresh();
+  const Exclusive lock(state_->guard);
+  state_->merge(options);
 }
 
 void PeftModel::unmerge_adapter() {
-  for (const auto& [layer, site] : state_->sites()) site->unmerge(*layer);
-  state_->merged.clear();
-  state_->refresh();
+  const Exclusive lock(state_->guard);
+  state_->unmerge();
 }
 
 std::shared_ptr<PreTrainedModel> PeftModel::merge_and_unload(const MergeOptions& options) {
-  merge_adapter(options);
-  for (const auto& [layer, site] : state_->sites()) layer->wrap(nullptr);
-  state_->all.clear();
-  state_->active.clear();
-  state_->merged.clear();
+  const Exclusive lock(state_->guard);
+  state_->merge(options);
+  state_->clear();
   return model_;
 }
 
 std::shared_ptr<PreTrainedModel> PeftModel::unload() {
-  unmerge_adapter();
-  for (const auto& [layer, site] : state_->sites()) layer->wrap(nullptr);
-  state_->all.clear();
-  state_->active.clear();
+  const Exclusive lock(state_->guard);
+  state_->unmerge();
+  state_->clear();
   return model_;
 }
 
 void PeftModel::scale_adapter(const std::string& name, double factor) {
+  const Exclusive lock(state_->guard);
   bool any = false;
   for (const auto& placed : state_->get(name).parts) any |= placed.part->scale(factor);
   if (!any)
@@ -319,12 +392,7 @@ const AdapterConfig& PeftModel::peft_config(const std::string& name) const {
   return state_->get(name).config;
 }
 
-NamedTensors PeftModel::state_dict(const std::string& name) const {
-  NamedTensors tensors;
-  for (const auto& [key, tensor, trainable, saved] : state_->get(name).tensors())
-    if (saved) tensors.emplace_back(key, tensor.detach());
-  return tensors;
-}
+NamedTensors PeftModel::state_dict(const std::string& name) const { return state_->get(name).state_dict(); }
 
 NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
   NamedTensors tensors;

@@ -1,12 +1,23 @@
 // What a PeftModel holds.
 #pragma once
+#include <shared_mutex>
+
 #include "adapters/adapter.h"
 #include "graft/peft.h"
 
 namespace graft {
 
 struct PeftModel::State {
+  explicit State(torch::nn::Module& model) : owner(model) {}
+
+  torch::nn::Module& owner;
   std::vector<std::unique_ptr<adapters::Adapter>> all;  // in the order they came
+  /// Slots whose adapter is gone, or never came. Their parts stay where they are: a compiled program has
+  /// them.
+  std::vector<std::unique_ptr<adapters::Adapter>> vacant;
+  /// Held shared by calls, alone by what changes adapters: a call sees them as they were when it began.
+  mutable std::shared_mutex guard;
+  bool compiled = false;  ///< some program knows the slots
   std::vector<std::string> active, merged;
   bool disabled = false;
   size_t next_slot = 0;
@@ -19,9 +30,20 @@ struct PeftModel::State {
   /// After any change: which adapters work by default, and which tensors are trained.
   void refresh();
   void check_together(const std::vector<std::string>& names) const;
-  void attach(std::unique_ptr<adapters::Adapter> adapter);
-  void detach(const adapters::Adapter& adapter);
+  /// UsageError for a name that is none, or is taken.
+  void check_new(const std::string& name) const;
+  /// Into a vacant slot that fits, else into a new one.
+  void add(std::unique_ptr<adapters::Adapter> adapter);
+  /// Puts its parts on their layers, in a new slot.
+  void attach(adapters::Adapter& adapter);
+  /// Takes it out; its slot stays if a program knows it.
+  void remove(const std::string& name);
   void swap(const std::string& name, std::unique_ptr<adapters::Adapter> with);
+  bool is_merged(const std::string& name) const;
+  void merge(const MergeOptions& options);
+  void unmerge();
+  /// All adapters go, and what is on the layers with them.
+  void clear();
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<adapters::Site>>> sites() const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;

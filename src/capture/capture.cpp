@@ -54,22 +54,24 @@ class Session {
       }
       const size_t before = recorder_.inputs().size();
       // An argument that is also a parameter or a buffer is bound as the argument it is.
-      stand_ins.push_back(recorder_.stand_in(argument, "arg" + std::to_string(i)));
+      stand_ins.push_back(
+          recorder_.stand_in(argument, {"arg" + std::to_string(i), argument.requires_grad()}));
       if (recorder_.inputs().size() > before) done_.sources.push_back({Source::Kind::argument, i});
     }
     return stand_ins;
   }
 
-  std::string name_outside(const at::Tensor& tensor) {
+  Recorder::Outside name_outside(const at::Tensor& tensor) {
     if (const auto slot = slot_of_.find(tensor.unsafeGetTensorImpl()); slot != slot_of_.end()) {
       done_.sources.push_back({Source::Kind::slot, slot->second});
       const auto& place = request_.modules->slots()[slot->second];
       if (place.buffer) remember(done_.sources.size() - 1, tensor);
-      return place.path;
+      const bool at_times = place.at_times && request_.gradients && tensor.is_floating_point();
+      return {place.path, tensor.requires_grad() || at_times};
     }
     done_.sources.push_back({Source::Kind::outside, done_.outside.size()});
     done_.outside.emplace_back(tensor.getIntrusivePtr());
-    return "outside" + std::to_string(done_.outside.size() - 1);
+    return {"outside" + std::to_string(done_.outside.size() - 1), tensor.requires_grad()};
   }
 
   /// Operators may write to a tensor without saying so in their schema; buffers are where that happens.
@@ -193,7 +195,7 @@ class Session {
       tangent_values_.push_back(tangent_like(done_.result_values[done_.outputs[i].index], i));
       roots.push_back(outputs[i]);
       done_.tangent_inputs.push_back(recorder_.inputs().size());
-      tangents.push_back(recorder_.stand_in(tangent_values_.back(), "tangent" + std::to_string(i)));
+      tangents.push_back(recorder_.stand_in(tangent_values_.back(), {"tangent" + std::to_string(i), false}));
       done_.sources.push_back({Source::Kind::tangent, i});
     }
     if (roots.empty()) return;

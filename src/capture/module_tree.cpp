@@ -1,5 +1,7 @@
 #include "capture/module_tree.h"
 
+#include "graft/trained_at_times.h"
+
 namespace graft {
 namespace {
 
@@ -53,9 +55,10 @@ ModuleTree::ModuleTree(std::vector<std::shared_ptr<torch::nn::Module>> roots) : 
     entries_[i].first_child = entries_.size();
     for (const auto& child : children_of(module)) enter(*child.value(), join(path, child.key()));
     for (size_t k = 0; k < parameters_of(module).size(); ++k)
-      slots_.push_back({join(path, parameters_of(module)[k].key()), &module, k, false});
+      slots_.push_back({join(path, parameters_of(module)[k].key()), &module, k, false,
+                        dynamic_cast<const TrainedAtTimes*>(&module) != nullptr});
     for (size_t k = 0; k < buffers_of(module).size(); ++k)
-      slots_.push_back({join(path, buffers_of(module)[k].key()), &module, k, true});
+      slots_.push_back({join(path, buffers_of(module)[k].key()), &module, k, true, false});
   }
 }
 

@@ -26,6 +26,7 @@ class ModuleTree {
     const torch::nn::Module* module;
     size_t index;  ///< in the module's table
     bool buffer;
+    bool at_times;  ///< a parameter of a module that is TrainedAtTimes
     const at::Tensor& tensor() const;
   };
 

@@ -146,13 +146,13 @@ const at::Tensor* Recorder::known_stand_in(const at::Tensor& tensor) const {
   return &inputs_[known->second].stand_in;
 }
 
-at::Tensor Recorder::stand_in(const at::Tensor& tensor, const std::string& name) {
+at::Tensor Recorder::stand_in(const at::Tensor& tensor, const Outside& as) {
   if (const auto* known = known_stand_in(tensor)) return *known;
   const Pause pause;
   const auto value = tensor.detach();
   auto wrapped = functional::to_functional_tensor(value);
-  if (tensor.requires_grad()) wrapped.set_requires_grad(true);
-  auto& in_graph = graph_.add_input(name, type_of(tensor));
+  if (as.requires_grad) wrapped.set_requires_grad(true);
+  auto& in_graph = graph_.add_input(as.name, type_of(tensor));
   enter(value, &in_graph);
   stand_ins_.insert_or_assign(tensor.unsafeGetTensorImpl(), inputs_.size());
   inputs_.push_back(

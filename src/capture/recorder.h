@@ -47,7 +47,11 @@ class Recorder {
   };
 
   /// Called for a tensor that is no stand-in and has none yet: names the graph input it becomes.
-  using NameOutside = std::function<std::string(const at::Tensor&)>;
+  struct Outside {
+    std::string name;
+    bool requires_grad;  ///< whether the graph is differentiated by it
+  };
+  using NameOutside = std::function<Outside(const at::Tensor&)>;
 
   /// Recording lasts as long as the object lives. One per thread.
   explicit Recorder(NameOutside name_outside);
@@ -57,7 +61,7 @@ class Recorder {
 
   /// The stand-in of an outside tensor: a functional leaf with the same values, an input of the graph from
   /// now on. The same tensor has one stand-in.
-  at::Tensor stand_in(const at::Tensor& tensor, const std::string& name);
+  at::Tensor stand_in(const at::Tensor& tensor, const Outside& as);
 
   struct Input {
     c10::weak_intrusive_ptr<c10::TensorImpl> outside;  ///< the tensor it stands for

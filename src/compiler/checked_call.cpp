@@ -78,18 +78,39 @@ std::vector<at::Tensor> make_tangents(const Program& program, const Program::Pas
   return tangents;
 }
 
+/// A program has gradients for parameters that may be frozen just now; to compare, eager needs them too.
+class WithGradients {
+ public:
+  explicit WithGradients(const std::vector<at::Tensor>& leaves) {
+    for (const auto& leaf : leaves)
+      if (!leaf.requires_grad()) frozen_.push_back(leaf);
+    set(true);
+  }
+  ~WithGradients() { set(false); }
+  WithGradients(const WithGradients&) = delete;
+  WithGradients& operator=(const WithGradients&) = delete;
+
+ private:
+  void set(bool on) {
+    for (auto& leaf : frozen_) leaf.set_requires_grad(on);
+  }
+  std::vector<at::Tensor> frozen_;
+};
+
 Reference run_eager(const Program& program, const Program::Pass& pass,
                     const std::vector<at::Tensor>& tangents, const Flat& call, const Original& original) {
+  std::vector<at::Tensor> leaves;
+  for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
+  const WithGradients all(leaves);
   Reference want{original(call.tensors), {}, {}, {}};
   want.outputs = want.made.tensors;
   for (const auto& mutation : program.mutations())
     want.mutated.push_back(pass.inputs[mutation.input].detach());
   if (!program.trains()) return want;
-  std::vector<at::Tensor> roots, leaves;
+  std::vector<at::Tensor> roots;
   for (size_t i = 0; i < program.outputs().size(); ++i)
     if (program.outputs()[i].kind == Output::Kind::computed && program.outputs()[i].requires_grad)
       roots.push_back(want.outputs[i]);
-  for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
   // The graph is kept: with on_mismatch=eager the caller gets these outputs.
   want.gradients =
       torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
@@ -126,8 +147,11 @@ void guard_inputs(const Capture& captured, Entry& entry) {
   entry.inputs.resize(captured.sources.size());
   for (size_t i = 0; i < captured.sources.size(); ++i) {
     const auto& source = captured.sources[i];
-    if (source.kind == Source::Kind::slot)
-      entry.inputs[i] = TensorGuard(entry.modules->slots()[source.index].tensor());
+    if (source.kind == Source::Kind::slot) {
+      const auto& slot = entry.modules->slots()[source.index];
+      // Without gradients nobody asks who wants one.
+      entry.inputs[i] = TensorGuard(slot.tensor(), slot.at_times || !at::GradMode::is_enabled());
+    }
     if (source.kind == Source::Kind::outside)
       entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
   }

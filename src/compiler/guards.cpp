@@ -33,7 +33,8 @@ uint32_t first_sharing(const std::vector<at::Tensor>& tensors, size_t i) {
 
 }  // namespace
 
-TensorGuard::TensorGuard(const at::Tensor& tensor) : defined_(tensor.defined()) {
+TensorGuard::TensorGuard(const at::Tensor& tensor, bool any_grad)
+    : defined_(tensor.defined()), any_grad_(any_grad) {
   if (!defined_) return;
   requires_grad_ = tensor.requires_grad();
   dtype_ = tensor.scalar_type();
@@ -46,7 +47,7 @@ bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
   return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
          tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
-         tensor.requires_grad() == requires_grad_;
+         (any_grad_ || tensor.requires_grad() == requires_grad_);
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {
@@ -62,7 +63,9 @@ std::string TensorGuard::to_string() const {
   if (!defined_) return "not given";
   std::ostringstream text;
   text << dtype_ << view(sizes_) << " strides " << view(strides_) << " on " << device_
-       << (requires_grad_ ? ", requires grad" : "");
+       << (any_grad_        ? ""
+           : requires_grad_ ? ", requires grad"
+                            : "");
   return text.str();
 }
 

@@ -13,14 +13,15 @@ namespace graft {
 class TensorGuard {
  public:
   TensorGuard() = default;
-  explicit TensorGuard(const at::Tensor& tensor);
+  /// `any_grad`: requires_grad may change.
+  explicit TensorGuard(const at::Tensor& tensor, bool any_grad = false);
   bool holds(const at::Tensor& tensor) const;
   /// What differs, in words; call it where holds() is false.
   std::string difference(const at::Tensor& tensor) const;
   std::string to_string() const;
 
  private:
-  bool defined_ = false, requires_grad_ = false;
+  bool defined_ = false, requires_grad_ = false, any_grad_ = false;
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
   std::vector<int64_t> sizes_, strides_;

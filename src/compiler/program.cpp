@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "autograd/node.h"
 #include "autograd/partition.h"
 #include "capture/ivalue.h"
@@ -182,6 +184,8 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   std::vector<at::Tensor> leaves;
   leaves.reserve(gradients_.size());
   for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
+  if (std::none_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) { return leaf.requires_grad(); }))
+    return outputs;  // all of them are frozen just now
   connect(differentiated, leaves,
           [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents, bool last) {
             // The same tensor given back twice collects its gradient at its first place.
