@@ -66,6 +66,7 @@ class Comparison {
     constexpr size_t enough = 10;
     while (true) {
       std::vector<at::Tensor> others;
+      others.reserve(perturbed_.size());
       for (const auto& run : perturbed_) others.push_back(run[result]);
       if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others)) return true;
       if (perturbed_.size() == enough) return false;

@@ -263,9 +263,7 @@ TEST_P(Compile, RegionsOfEqualBlocksAreCompiledOnce) {
     }
   };
   const auto net = std::make_shared<Net>();
-  auto regional = options();
-  regional.regional = true;
-  const auto fast = compile(net, regional);
+  const auto fast = compile_regions(net, options());
   for (int i = 0; i < 3; ++i) {
     const auto x = at::randn({3, 8}).requires_grad_();
     const auto want = net->forward(x), got = fast(x);
@@ -443,6 +441,21 @@ TEST(CompileErrors, TensorChangedBetweenForwardAndBackward) {
     y.add_(1);
     EXPECT_THROW(loss.backward(), Error);
   }
+}
+
+// In a process of its own, because GRAFT_LOGS is read once.
+TEST(CompileLogs, GuardsAndTheirFailures) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    ::setenv("GRAFT_LOGS", "guards", 1);
+    const auto fast = compile([](Tensor x) { return x + 1; }, {.cache = false});
+    for (const int64_t n : {2, 3, 2}) fast(at::ones({n}));
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0),
+              "made: argument 0: Float\\[2\\](.|\n)*"
+              "failed: argument 0: shape is \\[3\\], was \\[2\\](.|\n)*"
+              "failed: argument 0: shape is \\[2\\], was \\[3\\]");
 }
 
 TEST(CompileGuards, TrainingFlagGradModeAndStructure) {
