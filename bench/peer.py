@@ -47,6 +47,8 @@ class Peer:
             case "outputs":
                 self.work.call()
                 work.save(self.work.outputs(), request["path"])
+            case "nudge":
+                self.work.nudge()
             case "run":
                 self.work.call()  # brings the processor's caches back from whoever had them before
                 return {"times_ms": [1e3 * timed(self.work) for _ in range(request["calls"])]}

@@ -32,6 +32,9 @@ class OpWork:
     def outputs(self):
         return {"out": self.out}
 
+    def nudge(self):
+        """There are no parameters."""
+
 
 def compiled_regions(model):
     """Every repeated block compiled by itself, as Accelerate does it."""
@@ -72,6 +75,13 @@ class ModelWork:
                 if parameter.grad is not None:  # torch.compile's wrappers put a word of theirs into the path
                     found["grad." + name.replace("_orig_mod.", "")] = parameter.grad
         return found
+
+    def nudge(self):
+        """Moves the parameters by a few roundings: what that does to the results is noise."""
+        roundings = 8 * 2.0**-24
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.mul_(torch.empty_like(parameter).uniform_(1 - roundings, 1 + roundings))
 
 
 # TRAIN STEP: a class StepWork goes here (the forward, loss.backward() and torch.optim.AdamW's step, which torch.compile takes as one

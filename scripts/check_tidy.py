@@ -29,7 +29,7 @@ PCH_HEADER = "src/support/torch_pch.h"
 PLUGIN_SOURCE = Path(__file__).resolve().parent / "tidy_scope.cpp"
 # The flags that matter to a reader of the code; all others (-O3, -fPIC, -o, gcc's -fpch-preprocess ...) are left out, so that one
 # precompiled header serves the library and the tools.
-KEPT = re.compile(r"-[DUIW]|-std=|-m|-isystem|-iquote|-pthread|-fopenmp")
+KEPT = re.compile(r"-[DUIW]|-std=|-m|-isystem|-iquote|-pthread")
 DROPPED = re.compile(r"-Winvalid-pch|-Werror|-W[lp],")
 TAKES_VALUE = ("-D", "-U", "-I", "-isystem", "-iquote")
 OURS = re.compile(r"-D(GRAFT_|\w+_EXPORTS)")  # macros torch does not look at, so they need no precompiled header of their own
@@ -89,7 +89,7 @@ class File:
 
     def pch(self, root, folder, version):
         """Where its precompiled header is kept. The name holds what must agree between the two: not the include path."""
-        essence = [flag for flag in self.pch_flags if re.match(r"-[DUm]|-std|-pthread|-fopenmp", flag)]
+        essence = [flag for flag in self.pch_flags if re.match(r"-[DUm]|-std|-pthread", flag)]
         return folder / f"{digest(version, *essence, read(root / PCH_HEADER), torch_version(self.pch_flags))}.pch"
 
     def command(self, root, build, pch):

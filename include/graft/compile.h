@@ -40,7 +40,7 @@ struct CompileOptions {
   Backend backend = Backend::graft;
   bool fullgraph = false;  ///< code that no graph can hold is a GraphBreak instead of running eagerly
   Dynamic dynamic = Dynamic::automatic;
-  bool regional = false;
+  bool regional = false;  ///< run block by block, equal blocks one compiled function: see compile_regions()
   int64_t recompile_limit = 8;  ///< programs per function; then an error with fullgraph, else eager
   bool verify = true;           ///< compare the first two calls of each program with eager
   int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
@@ -225,6 +225,22 @@ auto compile(const std::shared_ptr<M>& module, const CompileOptions& options = {
 template <class M>
 auto compile(const torch::nn::ModuleHolder<M>& module, const CompileOptions& options = {}) {
   return compile(module.ptr(), options);
+}
+
+/// As Accelerate's compile_regions: each repeated block of a model (a module with a number in its path, such
+/// as "model.layers.3") is compiled by itself, equal blocks share one compiled function, and a call runs
+/// block after block. It is compile() with `regional` set: one capture with its guards and checks, and what
+/// lies outside the blocks is compiled, too. Nothing is fused or planned across blocks.
+template <class M>
+  requires std::is_base_of_v<torch::nn::Module, M>
+auto compile_regions(const std::shared_ptr<M>& module, CompileOptions options = {}) {
+  options.regional = true;
+  return compile(module, options);
+}
+
+template <class M>
+auto compile_regions(const torch::nn::ModuleHolder<M>& module, const CompileOptions& options = {}) {
+  return compile_regions(module.ptr(), options);
 }
 
 }  // namespace graft

@@ -1,7 +1,7 @@
 // Start here: graft's public interface.
 //
 //   model.h        load, run and save models: AutoModelForCausalLM::from_pretrained(dir)
-//   compile.h      make a function or a module fast: compile(model)
+//   compile.h      make a function or a module fast: compile(model), compile_regions(model)
 //   compile_step.h a whole training step as one program
 //   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
 //   leaves.h       which tensors a type of yours holds, for compile()

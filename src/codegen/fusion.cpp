@@ -42,6 +42,7 @@ class Fuser {
     find_materialised();
     size_t position = 0;
     for (const auto& node : graph_.nodes()) place(*node, position++);
+    join_units();
     return order();
   }
 
@@ -145,6 +146,45 @@ class Fuser {
       if (auto* from = unit_of(*input); from && from != &unit) reads_[&unit].insert(from);
       users_[&root_of(*input)].push_back(&unit);
     }
+  }
+
+  /// A node goes into a kernel when it is met; that two kernels belong together may show only by what comes
+  /// later. A kernel goes into one that it reads if all its nodes do.
+  void join_units() {
+    for (auto& unit : units_) {
+      if (unit->external) continue;
+      std::vector<Unit*> from(reads_[unit.get()].begin(), reads_[unit.get()].end());
+      std::sort(from.begin(), from.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
+      for (auto* target : from)
+        if (!target->external && joined(*unit, *target)) {
+          unit.reset();
+          break;
+        }
+    }
+    std::erase(units_, nullptr);
+  }
+
+  /// Moves all nodes into the other kernel, or none.
+  bool joined(Unit& unit, Unit& into) {
+    const Unit before = into;
+    for (const auto* node : unit.nodes) {
+      const auto space = fits(*node, into);
+      if (!space) {
+        for (const auto* moved : unit.nodes) units_of_[moved] = &unit;
+        into = before;
+        return false;
+      }
+      into.nodes.push_back(node);
+      into.space = *space;
+      units_of_[node] = &into;
+    }
+    into.position = std::max(into.position, unit.position);
+    for (auto* read : reads_[&unit])
+      if (read != &into) reads_[&into].insert(read);
+    reads_.erase(&unit);
+    for (auto& [reader, read] : reads_)
+      if (read.erase(&unit) > 0 && reader != &into) read.insert(&into);
+    return true;
   }
 
   /// Kernels that make what the node reads, then those that read the same; the latest first.
@@ -360,7 +400,7 @@ class Fuser {
   std::unordered_map<const Value*, Cost> costs_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::unordered_map<const Node*, Unit*> units_of_;
-  std::unordered_map<const Unit*, std::set<const Unit*>> reads_;
+  std::unordered_map<const Unit*, std::set<Unit*>> reads_;
   std::unordered_map<const Value*, std::vector<Unit*>> users_;
 };
 

@@ -14,11 +14,11 @@ namespace graft {
 std::string difference(const at::Tensor& got, const at::Tensor& want);
 
 /// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own
-/// results, over ATen in its precision and in double. Eager must be as near to `plain` as rounding allows,
-/// else the capture is wrong and no precision excuses it; `got` must be about as near to `precise` as `plain`
-/// is.
+/// results, over ATen in its precision and in double, `perturbed` those of runs with rounding put in (see
+/// PreciseRuns). Eager must be as near to `plain` as rounding allows, else the capture is wrong and no
+/// precision excuses it; `got` must be about as near to `precise` as the others are.
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise);
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

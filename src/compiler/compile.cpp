@@ -49,6 +49,15 @@ struct Core::Impl {
     return nullptr;
   }
 
+  /// Says for each program that a call does not fit, why: up to the one that it fits.
+  void log_failures(const Flat& call, const Surroundings& now, const Entry* fitting) {
+    const std::shared_lock<std::shared_mutex> lock(entries_guard);
+    for (const auto& entry : entries) {
+      if (entry.get() == fitting) return;
+      log(LogTopic::guards, "failed: " + entry->difference(call, now));
+    }
+  }
+
   void add(std::shared_ptr<Entry> entry) {
     const std::unique_lock<std::shared_mutex> lock(entries_guard);
     entries.insert(entries.begin(), std::move(entry));
@@ -95,6 +104,7 @@ Made Core::Impl::call(const Flat& call, const Original& original) {
   const auto now = Surroundings::now();
   std::vector<at::Tensor> bound;
   auto entry = find(call, now, bound);
+  if (logs(LogTopic::guards)) log_failures(call, now, entry.get());
   if (!entry) {
     const std::lock_guard<std::recursive_mutex> lock(compiling);
     forget_after_reset();
@@ -140,6 +150,9 @@ Made Core::Impl::compile_and_call(const Flat& call, const Original& original, co
   }
   // From here on an error is the compiler's own, and the caller's to see.
   guard_inputs(*captured, *entry);
+  if (logs(LogTopic::guards))
+    for (const auto& line : guard_lines(entry->arguments, *entry->modules, captured->sources))
+      log(LogTopic::guards, "made: " + line);
   entry->program = std::make_shared<Program>(*captured, options);
   count([&](Counters& c) {
     ++c.graphs;

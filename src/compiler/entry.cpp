@@ -30,6 +30,20 @@ std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>
   return bound;
 }
 
+std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const ModuleTree& modules,
+                                     const std::vector<Source>& sources) {
+  auto lines = arguments.to_strings();
+  for (const auto& source : sources)
+    if (source.kind == Source::Kind::slot) {
+      const auto& slot = modules.slots()[source.index];
+      lines.push_back(slot.path + ": " + TensorGuard(slot.tensor()).to_string());
+    }
+  lines.emplace_back(
+      "grad mode, inference mode, autocast, determinism, default dtype; the module tree and its training "
+      "flags");
+  return lines;
+}
+
 bool Entry::holds(const detail::Flat& call, const Surroundings& now) const {
   return now == surroundings && arguments.hold(call.tensors, call.fixed) && !modules->changed();
 }

@@ -40,4 +40,8 @@ struct Entry {
   std::string difference(const detail::Flat& call, const Surroundings& now) const;
 };
 
+/// All guards of a program, a line each.
+std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const ModuleTree& modules,
+                                     const std::vector<Source>& sources);
+
 }  // namespace graft

@@ -72,14 +72,8 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   before.restore();
   const auto parts = parts_of(*captured);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
-  for (const auto& line : ArgumentGuards(call.tensors, call.fixed).to_strings()) text << "  " << line << "\n";
-  for (const auto& source : captured->sources)
-    if (source.kind == Source::Kind::slot) {
-      const auto& slot = modules->slots()[source.index];
-      text << "  " << slot.path << ": " << TensorGuard(slot.tensor()).to_string() << "\n";
-    }
-  text << "  grad mode, inference mode, autocast, determinism, default dtype; the module tree and its "
-          "training flags\n";
+  for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources))
+    text << "  " << line << "\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, level);
   const Program program(*captured, options);

@@ -16,10 +16,25 @@ at::Tensor widened(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor;
 }
 
+/// Half of the distance from 1 to the next number of a dtype; 0 for one that does not round.
+double unit_of(ir::DType dtype) {
+  switch (dtype) {
+    case ir::DType::f64:
+      return 0x1p-53;
+    case ir::DType::f32:
+      return 0x1p-24;
+    case ir::DType::f16:
+      return 0x1p-11;
+    case ir::DType::bf16:
+      return 0x1p-8;
+    default:
+      return 0;
+  }
+}
+
 /// The graph with float64 for every floating dtype among the arguments, and every random node an input.
-ir::Graph in_double(const ir::Graph& graph, std::vector<const ir::Node*>& random) {
+ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const ir::Node*>& random) {
   ir::Graph wide;
-  ir::ValueMap map;
   const auto type = [](ir::TensorType t) {
     if (ir::is_floating(t.dtype)) t.dtype = ir::DType::f64;
     return t;
@@ -52,30 +67,56 @@ ir::Graph in_double(const ir::Graph& graph, std::vector<const ir::Node*>& random
   return wide;
 }
 
+void perturb(at::Tensor& values, double amplitude) {
+  values.mul_(at::empty_like(values).uniform_(1 - amplitude, 1 + amplitude));
+}
+
 }  // namespace
 
-TwoPrecisions run_precisely(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                            const std::vector<at::Generator>& generators) {
+PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                         const std::vector<at::Generator>& generators) {
   const at::NoGradGuard no_grad;
   try {
+    ir::ValueMap map;
     std::vector<const ir::Node*> random;
-    const auto wide = in_double(graph, random);
-    TwoPrecisions results;
+    wide_ = in_double(graph, map, random);
+    for (const auto& [value, twin] : map)
+      if (const double unit = unit_of(value->type().dtype)) rounding_[twin] = unit;
     std::unordered_map<const ir::Node*, std::vector<at::Tensor>> drawn;
-    results.plain = ref::interpret(graph, inputs, generators,
-                                   [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
-                                     if (ir::must_run(node)) drawn[&node] = made;
-                                   });
-    std::vector<at::Tensor> wide_inputs;
-    wide_inputs.reserve(inputs.size());
-    for (const auto& input : inputs) wide_inputs.push_back(widened(input));
+    plain_ = ref::interpret(graph, inputs, generators,
+                            [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+                              if (ir::must_run(node)) drawn[&node] = made;
+                            });
+    for (const auto& input : inputs) wide_inputs_.push_back(widened(input));
     for (const auto* node : random)
-      for (const auto& made : drawn.at(node)) wide_inputs.push_back(widened(made));
-    results.precise = ref::interpret(wide, wide_inputs, generators);
-    return results;
+      for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made));
+    precise_ = ref::interpret(wide_, wide_inputs_, generators);
   } catch (const std::exception&) {
-    return {};
+    plain_.clear();
+    precise_.clear();
   }
+}
+
+std::vector<at::Tensor> PreciseRuns::perturbed() const {
+  constexpr double roundings = 8;  // a fused or reordered chain of operations rounds a few times
+  const at::NoGradGuard no_grad;
+  auto inputs = wide_inputs_;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (const auto found = rounding_.find(wide_.inputs()[i].get());
+        found != rounding_.end() && inputs[i].defined()) {
+      inputs[i] = inputs[i].clone();
+      perturb(inputs[i], roundings * found->second);
+    }
+  return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+    // Views round nothing; a result that is one all the same (reshape) shows memory of this run alone.
+    if (ir::kind_of(node.op()) == ir::OpKind::view) return;
+    for (size_t i = 0; i < made.size(); ++i)
+      if (const auto found = rounding_.find(&node.output(i));
+          found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {
+        auto values = made[i];
+        perturb(values, roundings * found->second);
+      }
+  });
 }
 
 }  // namespace graft

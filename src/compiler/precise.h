@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <unordered_map>
 #include <vector>
 
 #include "ir/graph.h"
@@ -10,12 +11,26 @@
 namespace graft {
 
 /// A graph's results over ATen, in its own precision and with every floating number widened to float64.
-/// Random numbers are those of the first run, from the generators as they stand. Both empty where some
-/// operator has no such form.
-struct TwoPrecisions {
-  std::vector<at::Tensor> plain, precise;
+/// Random numbers are those of the first run, from the generators as they stand.
+class PreciseRuns {
+ public:
+  PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+              const std::vector<at::Generator>& generators);
+
+  /// Empty, both, where some operator has no such form.
+  const std::vector<at::Tensor>& plain() const { return plain_; }
+  const std::vector<at::Tensor>& precise() const { return precise_; }
+
+  /// One more run in double, in which every value is off by a few roundings of its original dtype, at random
+  /// (from torch's default generator): how far a result can move without anybody being wrong. One run of
+  /// another order of operations does not tell. At a kink (ReLU's gradient near 0) it may lie on the same
+  /// side as the exact result by luck, and then shows no rounding where others show much.
+  std::vector<at::Tensor> perturbed() const;
+
+ private:
+  ir::Graph wide_;
+  std::vector<at::Tensor> wide_inputs_, plain_, precise_;
+  std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_; relative
 };
-TwoPrecisions run_precisely(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                            const std::vector<at::Generator>& generators);
 
 }  // namespace graft

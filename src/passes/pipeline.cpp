@@ -7,6 +7,7 @@
 #include "ir/verifier.h"
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
+#include "passes/early_gather.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
 #include "support/env.h"
@@ -28,6 +29,8 @@ const std::vector<Pass>& compile_passes() {
   static const std::vector<Pass> passes = {
       {"plain-creation", make_creation_plain},
       {"decompose", decomp::decompose},
+      // A cross entropy shows its gather only when it is decomposed.
+      {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.
       {"common-subexpressions", merge_common_subexpressions},
       {"sums-into-products", fold_sums_into_products},

@@ -188,12 +188,16 @@ std::optional<std::string> DiskCache::get(std::string_view key) {
   const auto opened = folder(false);
   auto blob = opened ? read(opened->get(), name, key) : std::nullopt;
   ++(blob ? count_.hits : count_.misses);
+  if (logs(LogTopic::cache))
+    log(LogTopic::cache, (blob ? "hit " : "miss ") + std::string(key) +
+                             (blob ? ", " + std::to_string(blob->size()) + " bytes" : ""));
   return blob;
 }
 
 std::optional<std::string> DiskCache::read(int folder, const std::string& name, std::string_view key) {
   const auto bad = [&] {
     ++count_.bad;
+    log(LogTopic::cache, "corrupt entry removed: " + (path_ / name).string());
     if (::unlinkat(folder, name.c_str(), 0) != 0 && errno == EISDIR)
       ::unlinkat(folder, name.c_str(), AT_REMOVEDIR);
     return std::nullopt;
@@ -234,6 +238,9 @@ void DiskCache::put(std::string_view key, std::string_view blob) {
     const int error = write(opened->get(), name, key, blob);
     if (error == 0) {
       ++count_.written;
+      if (logs(LogTopic::cache))
+        log(LogTopic::cache, "stored " + std::string(key) + ", " + std::to_string(blob.size()) +
+                                 " bytes, in " + path_.string());
       make_room(opened->get(), static_cast<int64_t>(blob.size() + kHeader));
       return;
     }
@@ -296,7 +303,10 @@ void DiskCache::make_room(int folder, int64_t written) {
   if (!entries.empty()) entries.pop_back();  // the newest stays, however large
   for (const auto& entry : entries) {
     if (held_ <= max_bytes_ / 4 * 3) break;  // some room, so that the next write need not evict again
-    if (::unlinkat(folder, entry.name.c_str(), 0) == 0) ++count_.evicted;
+    if (::unlinkat(folder, entry.name.c_str(), 0) == 0) {
+      ++count_.evicted;
+      log(LogTopic::cache, "evicted " + entry.name);
+    }
     held_ -= entry.bytes;
   }
 }

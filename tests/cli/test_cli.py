@@ -148,6 +148,29 @@ def test_logs(model, inputs, tmp_path):
 
     assert "aten::" in run("graph").stderr
     assert "load b0[" in run("kernels").stderr
+    assert "made: argument 0: " in run("guards").stderr
+
+
+def test_logs_of_the_cache(model, inputs, tmp_path):
+    def run():
+        environment = {"GRAFT_LOGS": "cache", "GRAFT_CACHE_DIR": str(tmp_path / "kernels")}
+        done = graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "o", "--compile", env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    first = run()
+    assert "cache: miss " in first and "cache: stored " in first and "cache: hit " not in first
+    entry = next((tmp_path / "kernels").glob("*.kernel"))
+    entry.write_bytes(entry.read_bytes()[:-1])
+    second = run()
+    assert f"cache: corrupt entry removed: {entry}" in second
+    assert second.count("cache: miss ") == 1 and "cache: hit " in second
+
+
+def test_logs_of_unknown_topics(model, inputs, tmp_path):
+    def run(topics):
+        return graft("forward", "--model", model, "--input", inputs, "--output", tmp_path / "o", "--compile", env={"GRAFT_LOGS": topics})
+
     fails(run("noise"), 1, "noise", "known: graph")
 
 

@@ -263,9 +263,7 @@ TEST_P(Compile, RegionsOfEqualBlocksAreCompiledOnce) {
     }
   };
   const auto net = std::make_shared<Net>();
-  auto regional = options();
-  regional.regional = true;
-  const auto fast = compile(net, regional);
+  const auto fast = compile_regions(net, options());
   for (int i = 0; i < 3; ++i) {
     const auto x = at::randn({3, 8}).requires_grad_();
     const auto want = net->forward(x), got = fast(x);
@@ -377,6 +375,31 @@ TEST(CompileErrors, ValueBakedInIsFoundOnTheSecondCall) {
   EXPECT_EQ(warnings.size(), 1U);
 }
 
+// ResNet's backward: a ReLU whose argument is rounding noise around 0 lets a gradient pass or not, and either
+// is right. Eager and the double-precision judge agreed by luck, and compiled code was called wrong.
+TEST(CompileErrors, NoMismatchAtAKink) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    torch::manual_seed(seed);
+    auto x = at::randn({1, 3000});
+    x.select(1, 0).sub_(x.to(at::kDouble).sum(1).to(at::kFloat));
+    const auto fast = compile([](Tensor t) { return (t * 1.1).sum(1).relu(); }, {.cache = false});
+    for (int call = 0; call < 2; ++call) {
+      const auto leaf = x.detach().clone().requires_grad_();
+      EXPECT_NO_THROW(fast(leaf)) << "seed " << seed;
+    }
+  }
+}
+
+// And the excuse of rounding is not one for a wrong gate: here the argument is far from 0.
+TEST(CompileErrors, MismatchBesideAKink) {
+  double sign = 1;
+  const auto fast = compile([&sign](Tensor t) { return (t * sign).relu(); }, {.cache = false});
+  const auto x = at::randn({64}).requires_grad_();
+  fast(x);
+  sign = -1;
+  EXPECT_THROW(fast(x), Mismatch);
+}
+
 TEST(CompileErrors, RecompileLimit) {
   reset();
   const auto strict = compile([](Tensor x) { return x + 1; }, {.fullgraph = true, .recompile_limit = 2});
@@ -418,6 +441,21 @@ TEST(CompileErrors, TensorChangedBetweenForwardAndBackward) {
     y.add_(1);
     EXPECT_THROW(loss.backward(), Error);
   }
+}
+
+// In a process of its own, because GRAFT_LOGS is read once.
+TEST(CompileLogs, GuardsAndTheirFailures) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    ::setenv("GRAFT_LOGS", "guards", 1);
+    const auto fast = compile([](Tensor x) { return x + 1; }, {.cache = false});
+    for (const int64_t n : {2, 3, 2}) fast(at::ones({n}));
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0),
+              "made: argument 0: Float\\[2\\](.|\n)*"
+              "failed: argument 0: shape is \\[3\\], was \\[2\\](.|\n)*"
+              "failed: argument 0: shape is \\[2\\], was \\[3\\]");
 }
 
 TEST(CompileGuards, TrainingFlagGradModeAndStructure) {

@@ -9,6 +9,7 @@
 #include "ir/verifier.h"
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
+#include "passes/early_gather.h"
 #include "passes/pipeline.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
@@ -76,6 +77,60 @@ TEST(DeadCode, no_removal_of_random_draws) {
   %1: f32[3] = aten::rand_like(self=%0)
   %2: f32[3] = aten::rand_like(self=%0)
   return (%2)
+}
+)");
+}
+
+// --- early gather
+
+TEST(EarlyGather, BeforeTheArithmetic) {
+  expect_becomes(gather_early, R"(graph(%0 "x": f32[5, 7], %1 "m": f32[5, 1], %2 "t": f32[5, 7]) {
+  %3: f32[5, 7] = aten::sub.Tensor(self=%0, other=%1)
+  %4: f32[5, 7] = aten::exp(self=%3)
+  %5: i64[5, 1] = aten::argmax(self=%2, dim=1, keepdim=true)
+  %6: f32[5, 1] = aten::gather(self=%4, dim=1, index=%5)
+  return (%6)
+}
+)",
+                 R"(graph(%0 "x": f32[5, 7], %1 "m": f32[5, 1], %2 "t": f32[5, 7]) {
+  %3: f32[5, 7] = aten::sub.Tensor(self=%0, other=%1)
+  %4: f32[5, 7] = aten::exp(self=%3)
+  %5: i64[5, 1] = aten::argmax(self=%2, dim=1, keepdim=true)
+  %7: f32[5, 1] = aten::gather(self=%0, dim=1, index=%5)
+  %8: f32[5, 1] = aten::sub.Tensor(self=%7, other=%1)
+  %9: f32[5, 1] = aten::exp(self=%8)
+  return (%9)
+}
+)");
+}
+
+TEST(EarlyGather, no_gather_of_a_row_from_a_broadcast) {
+  // The second argument is neither whole nor the same along the dimension.
+  expect_unchanged(gather_early, R"(graph(%0 "x": f32[5, 7], %1 "w": f32[7], %2 "t": f32[5, 7]) {
+  %3: f32[5, 7] = aten::mul.Tensor(self=%0, other=%1)
+  %4: i64[5, 1] = aten::argmax(self=%2, dim=1, keepdim=true)
+  %5: f32[5, 1] = aten::gather(self=%3, dim=1, index=%4)
+  return (%5)
+}
+)");
+}
+
+TEST(EarlyGather, no_more_picks_than_there_are) {
+  expect_unchanged(gather_early, R"(graph(%0 "x": f32[5, 2], %1 "t": f32[5, 2]) {
+  %2: f32[5, 2] = aten::exp(self=%0)
+  %3: f32[5, 2], %4: i64[5, 2] = aten::sort(self=%1, dim=1)
+  %5: f32[5, 2] = aten::gather(self=%2, dim=1, index=%4)
+  return (%5)
+}
+)");
+}
+
+TEST(EarlyGather, no_reduction_is_passed) {
+  expect_unchanged(gather_early, R"(graph(%0 "x": f32[5, 7], %1 "t": f32[5, 7]) {
+  %2: f32[5, 7] = aten::_softmax(self=%0, dim=1, half_to_float=false)
+  %3: i64[5, 1] = aten::argmax(self=%1, dim=1, keepdim=true)
+  %4: f32[5, 1] = aten::gather(self=%2, dim=1, index=%3)
+  return (%4)
 }
 )");
 }

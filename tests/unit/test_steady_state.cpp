@@ -1,4 +1,5 @@
 // What a trusted program costs beside its arithmetic: no memory, little time.
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 
 #include "graft/compile.h"
 #include "graft/compile_step.h"
@@ -14,6 +16,27 @@ namespace graft {
 namespace {
 
 using at::Tensor;
+
+int64_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// at::parallel_for is a plain loop in a file that is compiled without OpenMP, and for a while all kernels ran
+// on one thread. Torch's threads are made when first needed: here by a kernel, in a process of its own.
+TEST(SteadyState, KernelsRunOnTorchsThreads) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    at::set_num_threads(1);
+    const auto x = at::randn({1 << 20});
+    const auto fast = compile([](Tensor t) { return t.exp() + 1; }, {.cache = false});
+    for (int call = 0; call < 3; ++call) fast(x);
+    const auto before = threads_of_this_process();
+    at::set_num_threads(3);
+    fast(x);
+    std::_Exit(static_cast<int>(threads_of_this_process() - before));
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(2), "");
+}
 
 /// Counts what tensors ask for, and passes it on.
 class CountingAllocator : public c10::Allocator {

@@ -6,6 +6,7 @@
 //   {"do": "load", "folder": F, "work": W, "how": H, ...}      gets ready; nothing is run yet
 //   {"do": "first_call"}                                       -> {"seconds": s[, "counters": ...]}
 //   {"do": "outputs", "path": P}                               one call, its results into a safetensors file
+//   {"do": "nudge"}                                            moves the parameters by a few roundings
 //   {"do": "run", "calls": N}                                  one call to warm up, then -> {"times_ms": [N]}
 //   {"do": "quit"}
 //

@@ -48,6 +48,13 @@ class ModelWork : public Work {
     return found;
   }
 
+  void nudge() override {
+    constexpr double kRoundings = 8 * 0x1p-24;
+    const at::NoGradGuard guard;
+    for (auto& parameter : model_->parameters())
+      parameter.mul_(at::empty_like(parameter).uniform_(1 - kRoundings, 1 + kRoundings));
+  }
+
  private:
   std::shared_ptr<PreTrainedModel> model_;
   ModelInputs inputs_;

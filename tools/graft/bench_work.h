@@ -13,6 +13,8 @@ class Work {
   virtual ~Work() = default;
   virtual void call() = 0;
   virtual NamedTensors outputs() const = 0;
+  /// Moves the parameters, if there are any, by a few roundings: what that does to the results is noise.
+  virtual void nudge() {}
 };
 
 /// A request to load (bench_child.h) as Work: a model, an op, or the plain copy that bandwidth is measured

@@ -47,6 +47,7 @@ class Worker {
       save_safetensors(request.at("path").get<std::string>(), work_->outputs());
       return ordered_json::object();
     }
+    if (what == "nudge") return work_->nudge(), ordered_json::object();
     if (what == "run") return {{"times_ms", run(request.at("calls").get<int64_t>())}};
     throw UsageError("[bench] unknown request \"" + what + "\"");
   }

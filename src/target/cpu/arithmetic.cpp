@@ -3,6 +3,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "target/cpu/lanes.h"
 #include "target/cpu/vector_math.h"
 
 namespace graft::cpu {
@@ -84,8 +85,10 @@ Value* compare(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
 }
 
 Value* extreme(IRBuilderBase& b, bool largest, DType dtype, Value* x, Value* y) {
-  // NaN wins, as in ATen.
+  // NaN wins, as in ATen; aarch64 has an instruction for that, x86 has not.
   if (ir::is_floating(dtype)) {
+    if (on_arm(b))
+      return b.CreateBinaryIntrinsic(largest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, x, y);
     auto* less = largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
     auto* x_nan = b.CreateFCmpUNO(x, x);
     return b.CreateSelect(b.CreateOr(less, x_nan), x, y);
