@@ -56,6 +56,8 @@ class AdapterConfig {
   std::vector<std::pair<std::string, double>> pattern(std::string_view field) const;
   bool is_string(std::string_view field) const;
   bool is_object(std::string_view field) const;
+  /// An empty list is one, too.
+  bool is_list(std::string_view field) const;
 
   /// A copy with one field set to a JSON value.
   AdapterConfig with(std::string_view field, std::string_view json_value) const;

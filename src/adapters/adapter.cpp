@@ -145,7 +145,8 @@ void move_into(Adapter& adapter, const Adapter& home) {
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,
                                        const PreTrainedModel& model, TensorSource& source) {
   const auto& method = find_method(given.peft_type());
-  const auto config = with_targets(with_head(given), model);
+  const auto targeted = with_targets(with_head(given), model);
+  const auto config = method.complete ? method.complete(targeted, model.config().model_type()) : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
   const auto layers = adapted_layers(config, model);
   warn_of_idle_patterns(config, method, layers);

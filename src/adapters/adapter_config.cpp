@@ -206,6 +206,7 @@ std::vector<std::pair<std::string, double>> AdapterConfig::pattern(std::string_v
 
 bool AdapterConfig::is_string(std::string_view field) const { return state_->get(field).is_string(); }
 bool AdapterConfig::is_object(std::string_view field) const { return state_->get(field).is_object(); }
+bool AdapterConfig::is_list(std::string_view field) const { return state_->get(field).is_array(); }
 
 AdapterConfig AdapterConfig::with(std::string_view field, std::string_view json_value) const {
   auto values = state_->values;

@@ -7,13 +7,13 @@ namespace {
 
 class Replacement : public Part {
  public:
-  explicit Replacement(const PartBuild& build) : Part(build) {
-    weight = parameter(build, "weight", build.layer.weight.sizes());
-    if (build.layer.bias.defined()) bias = parameter(build, "bias", build.layer.bias.sizes());
+  Replacement(const PartBuild& build, const std::string& prefix) : Part(build) {
+    weight = parameter(build, prefix + "weight", build.layer.weight.sizes());
+    if (build.layer.bias.defined()) bias = parameter(build, prefix + "bias", build.layer.bias.sizes());
     if (!build.fresh()) return;
-    const at::NoGradGuard no_grad;
-    weight.copy_(build.layer.weight);
-    if (bias.defined()) bias.copy_(build.layer.bias);
+    // Not into the float32 tensor that is there: PEFT keeps these copies in the base's dtype.
+    weight.set_data(build.layer.weight.detach().clone());
+    if (bias.defined()) bias.set_data(build.layer.bias.detach().clone());
   }
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
@@ -60,8 +60,8 @@ class BiasPart : public Part {
 
 }  // namespace
 
-std::shared_ptr<Part> replacement_part(const PartBuild& build) {
-  return std::make_shared<Replacement>(build);
+std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix) {
+  return std::make_shared<Replacement>(build, prefix);
 }
 
 std::shared_ptr<Part> bias_part(const PartBuild& build, const std::string& suffix) {

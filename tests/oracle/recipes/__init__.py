@@ -1,5 +1,5 @@
 """Every Recipe: one file per family of methods."""
-from . import lora
+from . import ia3, ln_tuning, lora, lycoris
 
-RECIPES = [*lora.RECIPES]
+RECIPES = [*lora.RECIPES, *ia3.RECIPES, *ln_tuning.RECIPES, *lycoris.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"

@@ -1,0 +1,24 @@
+#include "adapters/ln_tuning.h"
+
+#include "adapters/replacement.h"
+
+namespace graft::adapters {
+namespace {
+
+/// PEFT takes any layer here, not only normalisations.
+std::shared_ptr<Part> ln_tuning_part(const PartBuild& build) {
+  if (!build.layer.weight.defined()) build.refuse("it has no weight that could be tuned");
+  return replacement_part(build, "ln_tuning_layers.");
+}
+
+}  // namespace
+
+Method ln_tuning_method() {
+  return {.type = "LN_TUNING",
+          .fields = {},
+          .part = ln_tuning_part,
+          .default_targets = {{"llama", {"input_layernorm", "post_attention_layernorm", "norm"}},
+                              {"gpt2", {"ln_1", "ln_2", "ln_f"}}}};
+}
+
+}  // namespace graft::adapters
