@@ -5,6 +5,7 @@
 #include "adapters/lokr.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
+#include "adapters/vera.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -21,6 +22,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 const std::vector<Method>& methods() {
   static const std::vector<Method> all{lora_method(), ia3_method(), ln_tuning_method(), loha_method(),
                                        lokr_method()};
+  static const std::vector<Method> all{lora_method(), vera_method()};
   return all;
 }
 

@@ -8,11 +8,12 @@ namespace graft::adapters {
 
 inline int64_t fan_in(const at::Tensor& weight) { return weight.numel() / weight.size(0); }
 
-/// torch.nn.init.kaiming_uniform_(weight, a), in the order of torch's own roundings.
-inline void kaiming_uniform(at::Tensor weight, double a) {
+/// torch.nn.init.kaiming_uniform_(weight, a, generator), in the order of torch's own roundings.
+inline void kaiming_uniform(at::Tensor weight, double a,
+                            const std::optional<at::Generator>& generator = std::nullopt) {
   const double gain = std::sqrt(2.0 / (1 + a * a));
   const double bound = std::sqrt(3.0) * (gain / std::sqrt(static_cast<double>(fan_in(weight))));
-  weight.uniform_(-bound, bound);
+  weight.uniform_(-bound, bound, generator);
 }
 
 /// The weight of torch.nn.Linear or torch.nn.Conv2d.

@@ -1,0 +1,23 @@
+"""Methods whose layers share tensors: VeRA, RandLoRA, VB-LoRA."""
+from peft import VeraConfig
+
+from adapters import Recipe
+
+
+def vera(name, model, **options):
+    return Recipe(f"vera-{name}", model, lambda: VeraConfig(**options))
+
+
+RECIPES = [
+    vera("llama", "llama-gqa", r=6, target_modules="all-linear"),
+    vera("opt", "opt-lm-untied", r=5, target_modules=["q_proj", "fc1", "fc2"]),
+    vera("bert", "bert-class", r=4, target_modules=["query", "dense"], task_type="SEQ_CLS"),
+    vera("gpt2", "gpt2-lm-untied", r=4, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
+    vera("defaults", "llama-gqa"),
+    vera("seeded", "llama-gqa", r=6, target_modules=["k_proj", "down_proj"], save_projection=False, projection_prng_key=17),
+    vera("seeded-negative", "opt-lm-untied", r=6, target_modules=["k_proj"], save_projection=False, projection_prng_key=-3),
+    vera("random", "llama-gqa", r=6, target_modules=["q_proj"], init_weights=False, d_initial=0.3, vera_dropout=0.2),
+    vera("bias-only", "opt-lm-untied", r=3, target_modules=["q_proj", "fc1"], bias="vera_only"),
+    vera("bias-all", "opt-lm-untied", r=3, target_modules=["q_proj"], bias="all"),
+    vera("one-layer", "llama-gqa", r=3, target_modules=["q_proj", "up_proj"], layers_to_transform=[1], layers_pattern="layers"),
+]
