@@ -1,4 +1,5 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/hra.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "graft/error.h"
@@ -15,7 +16,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method()};
+  static const std::vector<Method> all{lora_method(), hra_method()};
   return all;
 }
 

@@ -1,5 +1,5 @@
 """Every Recipe: one file per family of methods."""
-from . import lora
+from . import hra, lora
 
-RECIPES = [*lora.RECIPES]
+RECIPES = [*lora.RECIPES, *hra.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
