@@ -2,6 +2,7 @@
 #include "adapters/hra.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
+#include "adapters/miss.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -16,7 +17,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), hra_method()};
+  static const std::vector<Method> all{lora_method(), hra_method(), miss_method()};
   return all;
 }
 

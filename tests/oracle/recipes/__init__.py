@@ -1,5 +1,5 @@
 """Every Recipe: one file per family of methods."""
-from . import hra, lora
+from . import hra, lora, miss
 
-RECIPES = [*lora.RECIPES, *hra.RECIPES]
+RECIPES = [*lora.RECIPES, *hra.RECIPES, *miss.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
