@@ -3,6 +3,7 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/miss.h"
+#include "adapters/road.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -17,7 +18,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), hra_method(), miss_method()};
+  static const std::vector<Method> all{lora_method(), hra_method(), miss_method(), road_method()};
   return all;
 }
 

@@ -1,5 +1,5 @@
 """Every Recipe: one file per family of methods."""
-from . import hra, lora, miss
+from . import hra, lora, miss, road
 
-RECIPES = [*lora.RECIPES, *hra.RECIPES, *miss.RECIPES]
+RECIPES = [*lora.RECIPES, *hra.RECIPES, *miss.RECIPES, *road.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
