@@ -85,6 +85,8 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   virtual Joint joint() const { return nullptr; }
   /// Puts the adapter into the weights, out of place.
   virtual void merge(Weights& weights) const = 0;
+  /// Of two adapters of this method, the first sits nearer to the layer than the second, not farther from it.
+  virtual bool first_inside() const { return false; }
   /// Two of this kind cannot be active on one layer at once.
   virtual bool exclusive() const { return false; }
   /// Whether the method adds to the layer's weight times a factor of its own, and the factor's change.

@@ -6,6 +6,11 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/vera.h"
+#include "adapters/hra.h"
+#include "adapters/lora.h"
+#include "adapters/method.h"
+#include "adapters/miss.h"
+#include "adapters/road.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -23,6 +28,7 @@ const std::vector<Method>& methods() {
   static const std::vector<Method> all{lora_method(), ia3_method(), ln_tuning_method(), loha_method(),
                                        lokr_method()};
   static const std::vector<Method> all{lora_method(), vera_method()};
+  static const std::vector<Method> all{lora_method(), hra_method(), miss_method(), road_method()};
   return all;
 }
 

@@ -51,9 +51,11 @@ void Site::add(size_t slot, const std::string& type, const std::shared_ptr<Part>
   Placed placed{slot, static_cast<size_t>(known - types_.begin()), std::to_string(next_name_++), part};
   part->train(is_training());
   register_module(placed.name, part);
-  // Later methods outside; of one method the first adapter outside, as PEFT lets it see the input first.
-  const auto behind = std::find_if(parts_.begin(), parts_.end(),
-                                   [&](const Placed& other) { return other.type < placed.type; });
+  // Later methods outside; of one method the first adapter outside, as PEFT lets it see the input first,
+  // unless PEFT has it the other way round for this method.
+  const auto behind = std::find_if(parts_.begin(), parts_.end(), [&](const Placed& other) {
+    return other.type < placed.type || (other.type == placed.type && part->first_inside());
+  });
   parts_.insert(behind, std::move(placed));
 }
 
