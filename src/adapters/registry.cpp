@@ -1,16 +1,14 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/hra.h"
 #include "adapters/ia3.h"
 #include "adapters/ln_tuning.h"
 #include "adapters/loha.h"
 #include "adapters/lokr.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
-#include "adapters/vera.h"
-#include "adapters/hra.h"
-#include "adapters/lora.h"
-#include "adapters/method.h"
 #include "adapters/miss.h"
 #include "adapters/road.h"
+#include "adapters/vera.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -25,10 +23,19 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), ia3_method(), ln_tuning_method(), loha_method(),
-                                       lokr_method()};
-  static const std::vector<Method> all{lora_method(), vera_method()};
-  static const std::vector<Method> all{lora_method(), hra_method(), miss_method(), road_method()};
+  // clang-format off
+  static const std::vector<Method> all{
+      hra_method(),
+      ia3_method(),
+      ln_tuning_method(),
+      loha_method(),
+      lokr_method(),
+      lora_method(),
+      miss_method(),
+      road_method(),
+      vera_method(),
+  };
+  // clang-format on
   return all;
 }
 

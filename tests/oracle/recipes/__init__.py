@@ -1,11 +1,22 @@
 """Every Recipe: one file per family of methods."""
-from . import ia3, ln_tuning, lora, lycoris
+from . import hra
+from . import ia3
+from . import ln_tuning
+from . import lora
+from . import lycoris
+from . import miss
+from . import road
+from . import shared_banks
 
-RECIPES = [*lora.RECIPES, *ia3.RECIPES, *ln_tuning.RECIPES, *lycoris.RECIPES]
-from . import lora, shared_banks
-
-RECIPES = [*lora.RECIPES, *shared_banks.RECIPES]
-from . import hra, lora, miss, road
-
-RECIPES = [*lora.RECIPES, *hra.RECIPES, *miss.RECIPES, *road.RECIPES]
+FAMILIES = [
+    hra,
+    ia3,
+    ln_tuning,
+    lora,
+    lycoris,
+    miss,
+    road,
+    shared_banks,
+]
+RECIPES = [recipe for family in FAMILIES for recipe in family.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
