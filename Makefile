@@ -53,6 +53,10 @@ tsan: $(STAMP)
 fuzz: $(STAMP)
 	@scripts/fuzz.sh 600
 
+# graft against Python, about an hour; `make bench ROWS=llama6` measures some rows. docs/benchmarks.md says how to read it.
+bench: build
+	@build/graft bench --against python --html build/bench.html --json build/bench.json $(if $(ROWS),--only $(ROWS))
+
 format:
 	@git ls-files -co --exclude-standard '*.cpp' '*.h' | xargs clang-format-19 -i
 

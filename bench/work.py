@@ -32,9 +32,6 @@ class OpWork:
     def outputs(self):
         return {"out": self.out}
 
-    def nudge(self):
-        """There are no parameters."""
-
 
 def compiled_regions(model):
     """Every repeated block compiled by itself, as Accelerate does it."""
@@ -84,14 +81,43 @@ class ModelWork:
                 parameter.mul_(torch.empty_like(parameter).uniform_(1 - roundings, 1 + roundings))
 
 
-# TRAIN STEP: a class StepWork goes here (the forward, loss.backward() and torch.optim.AdamW's step, which torch.compile takes as one
-# function), its branch into load() below. Its outputs are the loss and the parameters after the step.
+class StepWork:
+    """Forward, loss.backward() and torch.optim.AdamW's step, which torch.compile takes as one function."""
+
+    def __init__(self, folder, how):
+        import transformers
+
+        name = json.loads((folder / "model" / "config.json").read_text())["architectures"][0]
+        model = getattr(transformers, name).from_pretrained(folder / "model", dtype=torch.float32).train()
+        optimizer = torch.optim.AdamW(model.parameters())
+        inputs = load_file(folder / "inputs.safetensors")
+        if how == "regional":
+            model = compiled_regions(model)
+
+        def step():
+            loss = model(**inputs).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss.detach()
+
+        self.step = torch.compile(step) if how == "compile" else step
+        self.loss = None
+
+    def call(self):
+        self.loss = None
+        self.loss = self.step()
+
+    def outputs(self):
+        return {"loss": self.loss}
 
 
 def load(request):
     folder, work, how = Path(request["folder"]), request["work"], request["how"]
     if work in ("forward", "backward"):
         return ModelWork(folder, work == "backward", how)
+    if work == "step":
+        return StepWork(folder, how)
     return OpWork(folder, work, request["inputs"], how)
 
 

@@ -95,9 +95,9 @@ def test_help_and_rows():
     help_text = bench("--help")
     assert help_text.returncode == 0 and "Example:" in help_text.stdout and "--worker" not in help_text.stdout
     rows = bench("--list").stdout.split()
-    assert ROW in rows and len(rows) == len(set(rows)) == 22
+    assert ROW in rows and len(rows) == len(set(rows)) == 28
     assert bench("--list", "--only", "bert,micro-softmax").stdout.split() == [
-        "bert-forward", "bert-fwd+bwd", "micro-softmax-float32", "micro-softmax-bfloat16"]
+        "bert-forward", "bert-fwd+bwd", "bert-step", "micro-softmax-float32", "micro-softmax-bfloat16"]
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ class RowRun {
   /// gradient passes, and eager itself then lies per cents from the same in double precision.
   void measure_noise(Child& child) {
     constexpr int kNudges = 3;
-    if (!row_.is_model()) return;
+    if (row_.work != "backward") return;
     for (int i = 0; i < kNudges; ++i) {
       child.ask({{"do", "nudge"}});
       child.ask({{"do", "outputs"}, {"path", nudged(i)}});

@@ -127,9 +127,14 @@ void append(const Model& model, std::vector<Row>& rows) {
                   .goals = model.forward});
   auto labelled = model.inputs;
   labelled["labels"] = model.labels;
-  // The whole train step is one more row here, .work = "step" (see bench_work.cpp and bench/work.py).
   rows.push_back({.name = model.name + "-fwd+bwd",
                   .work = "backward",
+                  .config = model.config,
+                  .inputs = labelled,
+                  .tolerance = kLooseSingle,
+                  .goals = model.backward});
+  rows.push_back({.name = model.name + "-step",
+                  .work = "step",
                   .config = model.config,
                   .inputs = labelled,
                   .tolerance = kLooseSingle,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "graft/compile.h"
+#include "graft/compile_step.h"
 #include "graft/error.h"
 #include "graft/model.h"
 #include "inputs.h"
@@ -63,9 +64,32 @@ class ModelWork : public Work {
   ModelOutput out_;
 };
 
-// TRAIN STEP: a class StepWork goes here, over graft::compile_step (forward, loss, backward and AdamW as one
-// graph), its branch into load_work() below, its row into append() in bench_rows.cpp, its peer into
-// bench/work.py. Its outputs are the loss and the parameters after the step.
+/// Forward, loss, backward and AdamW as one program. Contenders have done equally many steps when results are
+/// compared, so the loss shows what the steps before it did. The parameters themselves are no measure: Adam
+/// moves one whose gradient is rounding noise as far as any other, in either direction.
+class StepWork : public Work {
+ public:
+  StepWork(const fs::path& folder, const std::string& how)
+      : model_(AutoModelForAny::from_pretrained(folder / "model")),
+        inputs_(read_inputs(folder / "inputs.safetensors", *model_)),
+        step_(compile_step(model_,
+                           [model = model_](const ModelInputs& in) { return model->forward(in).loss; },
+                           AdamW{}, {.compile = options_for(how)})) {
+    model_->train(true);
+  }
+
+  void call() override {
+    loss_ = at::Tensor();
+    loss_ = step_(inputs_);
+  }
+  NamedTensors outputs() const override { return {{"loss", loss_}}; }
+
+ private:
+  std::shared_ptr<PreTrainedModel> model_;
+  ModelInputs inputs_;
+  CompiledStep<at::Tensor(const ModelInputs&)> step_;
+  at::Tensor loss_;
+};
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -139,6 +163,7 @@ std::unique_ptr<Work> load_work(const ordered_json& request) {
   if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
   if (work == "forward" || work == "backward")
     return std::make_unique<ModelWork>(folder, work == "backward", how);
+  if (work == "step") return std::make_unique<StepWork>(folder, how);
   return std::make_unique<OpWork>(folder, work, request.at("inputs").get<std::vector<std::string>>(), how);
 }
 
