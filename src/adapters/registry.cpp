@@ -1,6 +1,7 @@
 // The list of methods: one line per file of this folder that has one.
 #include "adapters/lora.h"
 #include "adapters/method.h"
+#include "adapters/randlora.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
 
@@ -16,7 +17,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), vera_method()};
+  static const std::vector<Method> all{lora_method(), vera_method(), randlora_method()};
   return all;
 }
 
