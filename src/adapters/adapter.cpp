@@ -28,7 +28,7 @@ AdapterConfig with_head(const AdapterConfig& config) {
 
 void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
                            const std::vector<Target>& layers) {
-  for (const char* field : {"rank_pattern", "alpha_pattern"}) {
+  for (const char* field : {"rank_pattern", "alpha_pattern", "n_frequency_pattern", "block_size_pattern"}) {
     if (!has_field(method, field)) continue;
     for (const auto& [pattern, value] : config.pattern(field)) {
       const Regex regex("(.*\\.)?(" + pattern + ")$", std::string("[adapters] \"") + field + "\"");
@@ -58,11 +58,10 @@ std::string first_few(const std::vector<std::string>& items) {
 std::vector<Adapter::Named> Adapter::tensors() const {
   std::vector<Named> all;
   if (shared)
-    for (const auto& entry : shared->entries())
-      all.push_back({entry.key, entry.tensor, entry.trainable, entry.saved});
+    for (const auto& entry : shared->entries()) all.push_back({entry.key, entry.tensor, entry.trainable});
   for (const auto& placed : parts)
     for (const auto& entry : placed.part->entries())
-      all.push_back({entry.key, placed.part->tensor(entry), entry.trainable, true});
+      all.push_back({entry.key, placed.part->tensor(entry), entry.trainable});
   return all;
 }
 

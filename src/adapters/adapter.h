@@ -23,7 +23,7 @@ struct Adapter {
   struct Named {
     std::string key;
     at::Tensor tensor;
-    bool trainable, saved;
+    bool trainable;
   };
   /// All its tensors by their names in its file.
   std::vector<Named> tensors() const;

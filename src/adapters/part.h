@@ -4,6 +4,7 @@
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
+#include "graft/safetensors.h"
 #include "nn/weighted.h"
 
 namespace graft::adapters {
@@ -82,13 +83,16 @@ class Part : public torch::nn::Module {
   virtual bool scale(double /*factor*/) { return false; }
 
   const std::vector<Entry>& entries() const { return entries_; }
+  /// What the adapter's file has of this part: the entries, unless the method packs them.
+  virtual NamedTensors saved() const;
   at::Tensor tensor(const Entry& entry) const;
   const nn::WeightedLayer& layer() const { return *layer_; }
 
  protected:
-  /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh.
+  /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh,
+  /// then of that dtype.
   at::Tensor parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
-                       bool trainable = true);
+                       bool trainable = true, at::ScalarType fresh_dtype = at::kFloat);
   /// Data of the program that no file holds.
   at::Tensor constant(const std::string& name, const at::Tensor& value) {
     return register_buffer(name, value);

@@ -2,6 +2,7 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/randlora.h"
+#include "adapters/vblora.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
 
@@ -17,7 +18,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), vera_method(), randlora_method()};
+  static const std::vector<Method> all{lora_method(), vera_method(), randlora_method(), vblora_method()};
   return all;
 }
 
