@@ -1,4 +1,5 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/fourierft.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/randlora.h"
@@ -18,7 +19,8 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), vera_method(), randlora_method(), vblora_method()};
+  static const std::vector<Method> all{lora_method(), vera_method(), randlora_method(), vblora_method(),
+                                       fourierft_method()};
   return all;
 }
 

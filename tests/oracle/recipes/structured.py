@@ -1,0 +1,48 @@
+"""Methods that add a matrix of a special form: FourierFT, C3A, SHiRA, HiRA."""
+import peft.tuners.c3a.layer
+import torch
+from peft import C3AConfig, FourierFTConfig, HiraConfig, ShiraConfig
+
+from adapters import Recipe
+
+
+class BlockCircularConvolution:
+    """PEFT's own formula, differentiated by autograd. The backward that PEFT 0.21 has for it turns the kernel round the wrong way for the
+    input's gradient (torch.autograd.gradcheck fails), so that every layer below an adapted one gets wrong gradients."""
+
+    @staticmethod
+    def apply(x, w):
+        _, n, b = w.shape
+        x = x.reshape(*x.shape[:-1], n, b)
+        return torch.fft.fft(torch.einsum("...nb,mnb->...mb", torch.fft.ifft(x), torch.fft.fft(w))).real.flatten(start_dim=-2)
+
+
+peft.tuners.c3a.layer.BlockCircularConvolution = BlockCircularConvolution
+
+
+def fourierft(name, model, **options):
+    return Recipe(f"fourierft-{name}", model, lambda: FourierFTConfig(**{"n_frequency": 90, "scaling": 20.0, **options}))
+
+
+def c3a(name, model, **options):
+    return Recipe(f"c3a-{name}", model, lambda: C3AConfig(**options))
+
+
+def shira(name, model, **options):
+    return Recipe(f"shira-{name}", model, lambda: ShiraConfig(**{"r": 2, **options}))
+
+
+def hira(name, model, **options):
+    return Recipe(f"hira-{name}", model, lambda: HiraConfig(**{"r": 4, **options}))
+
+
+RECIPES = [
+    fourierft("llama", "llama-gqa", target_modules="all-linear"),
+    fourierft("opt", "opt-lm-untied", target_modules=["q_proj", "fc1", "fc2"]),
+    fourierft("bert", "bert-class", target_modules=["query", "dense"], task_type="SEQ_CLS"),
+    fourierft("gpt2", "gpt2-lm-untied", target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
+    fourierft("defaults", "gpt2-lm-untied", n_frequency=1000, scaling=150.0),
+    fourierft("patterns", "llama-gqa", target_modules=["q_proj", "k_proj", "up_proj"], n_frequency_pattern={"k_proj": 48 * 16, r"layers\.1\.mlp\.up_proj": 1}, random_loc_seed=5),
+    fourierft("zero", "llama-gqa", target_modules=["q_proj"], init_weights=True),
+    fourierft("bias-only", "opt-lm-untied", target_modules=["q_proj"], bias="fourier_only"),
+]
