@@ -45,4 +45,13 @@ RECIPES = [
     fourierft("patterns", "llama-gqa", target_modules=["q_proj", "k_proj", "up_proj"], n_frequency_pattern={"k_proj": 48 * 16, r"layers\.1\.mlp\.up_proj": 1}, random_loc_seed=5),
     fourierft("zero", "llama-gqa", target_modules=["q_proj"], init_weights=True),
     fourierft("bias-only", "opt-lm-untied", target_modules=["q_proj"], bias="fourier_only"),
+    c3a("llama", "llama-gqa", block_size=8, target_modules=["q_proj", "k_proj", "o_proj"]),
+    c3a("opt", "opt-lm-untied", block_size=7, target_modules=["q_proj", "out_proj"]),
+    c3a("bert", "bert-class", block_size=9, target_modules=["query", "value"], task_type="SEQ_CLS"),
+    c3a("defaults", "llama-gqa", block_size=16),
+    c3a("patterns", "llama-gqa", block_size=16, target_modules=["q_proj", "k_proj", "up_proj"], block_size_pattern={"up_proj": 1, r"layers\.1\.self_attn\.q_proj": 48}),
+    c3a("gaussian", "llama-gqa", block_size=4, target_modules=["q_proj"], init_weights="gaussian"),
+    c3a("kaiming", "llama-gqa", block_size=2, target_modules=["q_proj"], init_weights="kaiming_uniform"),
+    c3a("zero", "llama-gqa", block_size=3, target_modules=["q_proj"], init_weights=True),
+    c3a("bias-only", "opt-lm-untied", block_size=5, target_modules=["q_proj"], bias="c3a_only"),
 ]
