@@ -4,6 +4,7 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/randlora.h"
+#include "adapters/shira.h"
 #include "adapters/vblora.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
@@ -20,8 +21,8 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(),   vera_method(),      randlora_method(),
-                                       vblora_method(), fourierft_method(), c3a_method()};
+  static const std::vector<Method> all{lora_method(),      vera_method(), randlora_method(), vblora_method(),
+                                       fourierft_method(), c3a_method(),  shira_method()};
   return all;
 }
 

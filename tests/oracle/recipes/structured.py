@@ -54,4 +54,9 @@ RECIPES = [
     c3a("kaiming", "llama-gqa", block_size=2, target_modules=["q_proj"], init_weights="kaiming_uniform"),
     c3a("zero", "llama-gqa", block_size=3, target_modules=["q_proj"], init_weights=True),
     c3a("bias-only", "opt-lm-untied", block_size=5, target_modules=["q_proj"], bias="c3a_only"),
+    shira("llama", "llama-gqa", target_modules="all-linear"),
+    shira("opt", "opt-lm-untied", target_modules=["q_proj", "fc1", "fc2"]),
+    shira("bert", "bert-class", target_modules=["query", "dense"], task_type="SEQ_CLS"),
+    shira("defaults", "llama-gqa", r=5),
+    shira("seeded", "llama-gqa", target_modules=["k_proj"], random_seed=3, init_weights=False),
 ]
