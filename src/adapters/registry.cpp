@@ -1,6 +1,7 @@
 // The list of methods: one line per file of this folder that has one.
 #include "adapters/c3a.h"
 #include "adapters/fourierft.h"
+#include "adapters/hira.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/randlora.h"
@@ -22,7 +23,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> all{lora_method(),      vera_method(), randlora_method(), vblora_method(),
-                                       fourierft_method(), c3a_method(),  shira_method()};
+                                       fourierft_method(), c3a_method(),  shira_method(),    hira_method()};
   return all;
 }
 

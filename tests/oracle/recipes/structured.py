@@ -59,4 +59,15 @@ RECIPES = [
     shira("bert", "bert-class", target_modules=["query", "dense"], task_type="SEQ_CLS"),
     shira("defaults", "llama-gqa", r=5),
     shira("seeded", "llama-gqa", target_modules=["k_proj"], random_seed=3, init_weights=False),
+    hira("llama", "llama-gqa", target_modules="all-linear"),
+    hira("opt", "opt-lm-untied", target_modules=["q_proj", "fc1", "fc2"]),
+    hira("bert", "bert-class", target_modules=["query", "dense"], task_type="SEQ_CLS"),
+    hira("gpt2", "gpt2-lm-untied", target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
+    hira("resnet", "resnet-bottleneck", target_modules=["convolution"]),
+    hira("embedding", "llama-tied", target_modules=["embed_tokens", "q_proj", "lm_head"]),
+    hira("embedding-opt", "opt-lm-untied", target_modules=["embed_tokens", "fc1"]),
+    hira("defaults", "llama-gqa", r=32),
+    hira("gaussian", "llama-gqa", target_modules=["q_proj"], init_weights="gaussian", hira_dropout=0.3),
+    hira("random", "llama-gqa", target_modules=["q_proj"], init_weights=False),
+    hira("patterns", "llama-gqa", target_modules=["q_proj", "v_proj"], rank_pattern={"q_proj": 3}),  # PEFT gives both r
 ]
