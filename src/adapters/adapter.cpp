@@ -29,7 +29,7 @@ AdapterConfig with_head(const AdapterConfig& config) {
 
 void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
                            const std::vector<Target>& layers) {
-  for (const char* field : {"rank_pattern", "alpha_pattern"}) {
+  for (const char* field : {"rank_pattern", "alpha_pattern", "n_frequency_pattern", "block_size_pattern"}) {
     if (!has_field(method, field)) continue;
     for (const auto& [pattern, value] : config.pattern(field)) {
       const Regex regex("(.*\\.)?(" + pattern + ")$", std::string("[adapters] \"") + field + "\"");
@@ -59,11 +59,10 @@ std::string first_few(const std::vector<std::string>& items) {
 std::vector<Adapter::Named> Adapter::tensors() const {
   std::vector<Named> all;
   if (shared)
-    for (const auto& entry : shared->entries())
-      all.push_back({entry.key, entry.tensor, entry.trainable, entry.saved});
+    for (const auto& entry : shared->entries()) all.push_back({entry.key, entry.tensor, entry.trainable});
   for (const auto& placed : parts)
     for (const auto& entry : placed.part->entries())
-      all.push_back({entry.key, placed.part->tensor(entry), entry.trainable, true});
+      all.push_back({entry.key, placed.part->tensor(entry), entry.trainable});
   return all;
 }
 
@@ -73,8 +72,7 @@ NamedTensors Adapter::state_dict() const {
     for (const auto& entry : shared->entries())
       if (entry.saved) state.emplace_back(entry.key, entry.tensor.detach());
   for (const auto& placed : parts)
-    for (const auto& entry : placed.part->entries())
-      state.emplace_back(entry.key, placed.part->saved(entry).detach());
+    for (const auto& [key, tensor] : placed.part->saved()) state.emplace_back(key, tensor.detach());
   return state;
 }
 

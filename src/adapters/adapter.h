@@ -28,7 +28,7 @@ struct Adapter {
   struct Named {
     std::string key;
     at::Tensor tensor;
-    bool trainable, saved;
+    bool trainable;
   };
   /// All its tensors by their names in its file, as training sees them.
   std::vector<Named> tensors() const;

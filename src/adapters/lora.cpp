@@ -262,10 +262,13 @@ bool LoraPart::silence() {
   return true;
 }
 
-at::Tensor LoraPart::saved(const Entry& entry) const {
-  const auto whole = tensor(entry);
-  if (whole.is_same(A)) return A.narrow(0, 0, r_);
-  return whole.is_same(B) ? B.narrow(1, 0, r_) : whole;
+NamedTensors LoraPart::saved() const {
+  auto tensors = Part::saved();
+  for (auto& [key, tensor] : tensors) {
+    if (tensor.is_same(A)) tensor = A.narrow(0, 0, r_);
+    if (tensor.is_same(B)) tensor = B.narrow(1, 0, r_);
+  }
+  return tensors;
 }
 
 bool LoraPart::scale(double factor) {

@@ -17,7 +17,7 @@ class LoraPart : public Part {
   bool can_take(const Part& other) const override;
   void take(const Part& other) override;
   bool silence() override;
-  at::Tensor saved(const Entry& entry) const override;
+  NamedTensors saved() const override;
 
   /// Room for a rank; an adapter may use less.
   int64_t rank() const { return A.size(0); }

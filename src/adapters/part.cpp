@@ -41,10 +41,10 @@ void PartBuild::refuse(const std::string& why) const {
 }
 
 at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
-                           bool trainable) {
+                           bool trainable, at::ScalarType fresh_dtype) {
   const auto key = build.key(suffix);
   auto tensor = build.source.take(key, shape);
-  if (!tensor.defined()) tensor = at::empty(shape, build.options());
+  if (!tensor.defined()) tensor = at::empty(shape, build.options().dtype(fresh_dtype));
   std::string name(suffix);
   std::replace(name.begin(), name.end(), '.', '/');  // a module's table takes no dots
   entries_.push_back({key, name, trainable});
@@ -84,6 +84,12 @@ bool Part::can_take(const Part& other) const {
 }
 
 void Part::take(const Part& other) { copy_tensors(other, *this); }
+
+NamedTensors Part::saved() const {
+  NamedTensors tensors;
+  for (const auto& entry : entries_) tensors.emplace_back(entry.key, tensor(entry));
+  return tensors;
+}
 
 at::Tensor cast_to(const at::Tensor& x, const at::Tensor& weight) { return x.to(weight.scalar_type()); }
 

@@ -4,6 +4,7 @@
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
+#include "graft/safetensors.h"
 #include "graft/trained_at_times.h"
 #include "nn/weighted.h"
 
@@ -101,16 +102,17 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   virtual bool silence() { return false; }
 
   const std::vector<Entry>& entries() const { return entries_; }
+  /// What the adapter's file has of this part: the entries, unless the method packs them.
+  virtual NamedTensors saved() const;
   /// In this module's table; what training changes.
   at::Tensor tensor(const Entry& entry) const;
-  /// What belongs into the adapter's file.
-  virtual at::Tensor saved(const Entry& entry) const { return tensor(entry); }
   const nn::WeightedLayer& layer() const { return *layer_; }
 
  protected:
-  /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh.
+  /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh,
+  /// then of that dtype.
   at::Tensor parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
-                       bool trainable = true);
+                       bool trainable = true, at::ScalarType fresh_dtype = at::kFloat);
   /// Data of the program that no file holds.
   at::Tensor constant(const std::string& name, const at::Tensor& value) {
     return register_buffer(name, value);

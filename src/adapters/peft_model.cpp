@@ -53,7 +53,7 @@ void PeftModel::State::refresh() {
     const bool works = !disabled && std::find(active.begin(), active.end(), adapter->name) != active.end();
     const bool is_merged = std::find(merged.begin(), merged.end(), adapter->name) != merged.end();
     if (works && !is_merged) routing_now->set(adapter->slot, Gate::all());
-    for (auto& [key, tensor, trainable, saved] : adapter->tensors())
+    for (auto& [key, tensor, trainable] : adapter->tensors())
       tensor.set_requires_grad(works && adapter->trainable && trainable);
   }
   routing->set(routing_now);
@@ -396,7 +396,7 @@ NamedTensors PeftModel::state_dict(const std::string& name) const { return state
 
 NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
   NamedTensors tensors;
-  for (const auto& [key, tensor, trainable, saved] : state_->get(name).tensors())
+  for (const auto& [key, tensor, trainable] : state_->get(name).tensors())
     if (trainable) tensors.emplace_back(key, tensor);
   return tensors;
 }

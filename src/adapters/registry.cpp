@@ -1,4 +1,7 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/c3a.h"
+#include "adapters/fourierft.h"
+#include "adapters/hira.h"
 #include "adapters/hra.h"
 #include "adapters/ia3.h"
 #include "adapters/ln_tuning.h"
@@ -7,7 +10,10 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/miss.h"
+#include "adapters/randlora.h"
 #include "adapters/road.h"
+#include "adapters/shira.h"
+#include "adapters/vblora.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
 
@@ -25,6 +31,9 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
+      c3a_method(),
+      fourierft_method(),
+      hira_method(),
       hra_method(),
       ia3_method(),
       ln_tuning_method(),
@@ -32,7 +41,10 @@ const std::vector<Method>& methods() {
       lokr_method(),
       lora_method(),
       miss_method(),
+      randlora_method(),
       road_method(),
+      shira_method(),
+      vblora_method(),
       vera_method(),
   };
   // clang-format on

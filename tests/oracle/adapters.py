@@ -24,6 +24,7 @@ class Recipe:
     noise: float = 0.1
     tolerance: float = 1e-5
     merges: bool = True
+    trains: bool = True  # False: the file is for inference only
     # What of PEFT's own model must be done after noise (rank masks, say).
     prepare: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
 
@@ -73,7 +74,8 @@ def results(model, batch: Batch, grads=True, **kwargs) -> Batch:
 
 def gradients(model) -> Batch:
     """By the names of the saved file: PEFT's own function renames the gradients as it renames the tensors."""
-    named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in model.named_parameters() if p.requires_grad}
+    parameters = model.named_parameters(remove_duplicate=False)  # what layers share is saved under another name than the first
+    named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
     state = model.state_dict()
     by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
-    return {"grad." + k: v for k, v in by_file.items() if v.dim() or not torch.isnan(v)}
+    return {"grad." + k: v for k, v in by_file.items() if v.is_floating_point() and (v.dim() or not torch.isnan(v))}

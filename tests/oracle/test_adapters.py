@@ -36,8 +36,9 @@ def batch_of(adapter):
 def test_forward_and_gradients(adapters, name, how):
     adapter = adapters(name)
     batch = batch_of(adapter)
-    got = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, *COMPILE[how])
-    assert_close(got, results(adapter.model(), batch), adapter.recipe.tolerance)
+    trains = adapter.recipe.trains
+    got = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, *COMPILE[how], *(() if trains else ("--no-grads",)))
+    assert_close(got, results(adapter.model(trainable=trains), batch, grads=trains), adapter.recipe.tolerance)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

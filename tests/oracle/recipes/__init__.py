@@ -7,6 +7,7 @@ from . import lycoris
 from . import miss
 from . import road
 from . import shared_banks
+from . import structured
 
 FAMILIES = [
     hra,
@@ -17,6 +18,7 @@ FAMILIES = [
     miss,
     road,
     shared_banks,
+    structured,
 ]
 RECIPES = [recipe for family in FAMILIES for recipe in family.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
