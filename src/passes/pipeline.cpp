@@ -8,6 +8,7 @@
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
 #include "passes/early_gather.h"
+#include "passes/narrow_siblings.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
 #include "support/env.h"
@@ -33,6 +34,7 @@ const std::vector<Pass>& compile_passes() {
       {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.
       {"common-subexpressions", merge_common_subexpressions},
+      {"narrow-siblings", join_narrow_siblings},
       {"sums-into-products", fold_sums_into_products},
       {"dead-code", eliminate_dead_code},
   };

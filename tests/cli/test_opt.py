@@ -100,7 +100,7 @@ def test_verify_only_prints_nothing():
 def test_list_passes():
     done = opt("--list-passes")
     assert done.returncode == 0
-    for name in ("joint:", "compile:", "decompose", "dead-code", "common-subexpressions", "early-gather", "plain-creation",
+    for name in ("joint:", "compile:", "decompose", "dead-code", "common-subexpressions", "early-gather", "narrow-siblings", "plain-creation",
                  "sums-into-products"):
         assert name in done.stdout
 

@@ -10,6 +10,7 @@
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
 #include "passes/early_gather.h"
+#include "passes/narrow_siblings.h"
 #include "passes/pipeline.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
@@ -415,6 +416,52 @@ TEST(Pipeline, AnyPassMayBeLeftOut) {
         EXPECT_EQ(differs(got[i], want[i]), "") << "without " << left_out.name << ", result " << i;
     }
   }
+}
+
+// --- narrow siblings
+
+TEST(NarrowSiblings, ProductsOfOneMatrixBecomeOne) {
+  expect_becomes(join_narrow_siblings,
+                 R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[3, 6], %3 "c": f32[1, 6]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
+  %6: f32[2, 2, 2] = aten::_unsafe_view(self=%5, size=[2, 2, 2])
+  %7: f32[2, 2, 2] = aten::exp(self=%6)
+  %8: f32[4, 6] = aten::cat(tensors=tensors[%2, %3], dim=0)
+  %9: f32[6, 4]{1, 6} = aten::t(self=%8)
+  %10: f32[4, 4] = aten::mm(self=%0, mat2=%9)
+  %11: f32[4, 4] = aten::neg(self=%10)
+  return (%7, %11)
+}
+)",
+                 R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[3, 6], %3 "c": f32[1, 6]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %20: f32[6, 6] = aten::cat(tensors=tensors[%1, %2, %3], dim=0)
+  %21: f32[6, 6]{1, 6} = aten::t(self=%20)
+  %22: f32[4, 6] = aten::mm(self=%0, mat2=%21)
+  %23: f32[4, 2]{6, 1} = aten::slice.Tensor(self=%22, dim=1, start=0, end=2, step=1)
+  %25: f32[4, 4]{6, 1} = aten::slice.Tensor(self=%22, dim=1, start=2, end=6, step=1)
+  %24: f32[2, 2, 2]{12, 6, 1} = aten::view(self=%23, size=[2, 2, 2])
+  %7: f32[2, 2, 2] = aten::exp(self=%24)
+  %8: f32[4, 6] = aten::cat(tensors=tensors[%2, %3], dim=0)
+  %9: f32[6, 4]{1, 6} = aten::t(self=%8)
+  %11: f32[4, 4] = aten::neg(self=%25)
+  return (%7, %11)
+}
+)");
+}
+
+TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
+  expect_unchanged(join_narrow_siblings, R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
+  %6: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %7: f32[4, 2] = aten::mm(self=%0, mat2=%6)
+  %8: f32[8] = aten::view(self=%7, size=[8])
+  %9: f32[8] = aten::exp(self=%8)
+  return (%5, %9)
+}
+)");
 }
 
 // --- sums into products

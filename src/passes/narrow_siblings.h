@@ -1,0 +1,14 @@
+// Products of one matrix with several narrow ones are one product with all of them side by side.
+//
+//   %2 = aten::mm(%x, t(%a))        %4 = aten::mm(%x, t(cat(%a, %b)))
+//   %3 = aten::mm(%x, t(%b))   ->   %2 = %4[:, :8],  %3 = %4[:, 8:]
+//
+// This is what the adapters of q, k and v are: each reads the whole of x for a few columns.
+#pragma once
+#include "ir/graph.h"
+
+namespace graft::passes {
+
+void join_narrow_siblings(ir::Graph& graph);
+
+}  // namespace graft::passes
