@@ -56,4 +56,8 @@ at::Tensor Gate::put(const at::Tensor& old, const at::Tensor& made) const {
   return column_.defined() ? at::where(over(column_, cast), cast, old) : cast;
 }
 
+at::Tensor Gate::if_any(const at::Tensor& with, const at::Tensor& without) const {
+  return column_.defined() ? at::where(column_.any(), with, without) : with;
+}
+
 }  // namespace graft::adapters

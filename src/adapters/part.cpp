@@ -41,13 +41,28 @@ void PartBuild::refuse(const std::string& why) const {
 
 at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
                            bool trainable) {
-  const auto key = build.key(suffix);
-  auto tensor = build.source.take(key, shape);
-  if (!tensor.defined()) tensor = at::empty(shape, build.options());
+  const auto given = build.source.take(build.key(suffix), shape);
+  return enter(build, suffix, given.defined() ? given : at::empty(shape, build.options()), trainable);
+}
+
+at::Tensor Part::copied(const PartBuild& build, std::string_view suffix, const at::Tensor& base,
+                        bool trainable) {
+  const auto given = build.source.take(build.key(suffix), base.sizes());
+  return enter(build, suffix, given.defined() ? given : base.detach().clone(), trainable);
+}
+
+at::Tensor Part::enter(const PartBuild& build, std::string_view suffix, const at::Tensor& tensor,
+                       bool trainable) {
   std::string name(suffix);
   std::replace(name.begin(), name.end(), '.', '/');  // a module's table takes no dots
-  entries_.push_back({key, name, trainable});
+  entries_.push_back({build.key(suffix), name, trainable});
   return register_parameter(name, tensor.to(build.layer.weight.device()), /*requires_grad=*/false);
+}
+
+NamedTensors Part::stored() const {
+  NamedTensors all;
+  for (const auto& entry : entries_) all.emplace_back(entry.key, tensor(entry).detach());
+  return all;
 }
 
 at::Tensor Part::tensor(const Entry& entry) const {
