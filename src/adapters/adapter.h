@@ -27,6 +27,8 @@ struct Adapter {
   };
   /// All its tensors by their names in its file.
   std::vector<Named> tensors() const;
+  /// What its file gets.
+  NamedTensors stored() const;
 };
 
 /// Nothing of the model is changed.

@@ -19,7 +19,9 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
               routing->set(adapter->slot, Gate::data(gates.select(1, slot)));
             }
             const nn::WithCallContext context(routing);
-            return peft->model_->forward(inputs);
+            auto out = peft->model_->forward(inputs);
+            peft->state_->add_penalties(out, *routing);
+            return out;
           },
           options, {model_})) {}
 

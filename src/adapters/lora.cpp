@@ -221,38 +221,45 @@ void LoraPart::merge(Weights& weights) const {
   weights.bias = weights.bias + (B_bias * scaling_).to(dtype);
 }
 
+const std::vector<Field>& unsupported_lora_fields() {
+  using Rule = Field::Rule;
+  static const std::vector<Field> fields{{"ensure_weight_tying", false, {}, Rule::default_only},
+                                         {"target_parameters", nullptr, {}, Rule::default_only},
+                                         {"layer_replication", nullptr, {}, Rule::default_only},
+                                         {"loftq_config", nlohmann::json::object(), {}, Rule::default_only},
+                                         {"eva_config", nullptr, {}, Rule::default_only},
+                                         {"corda_config", nullptr, {}, Rule::default_only},
+                                         {"lora_ga_config", nullptr, {}, Rule::default_only},
+                                         {"velora_config", nullptr, {}, Rule::default_only},
+                                         {"monteclora_config", nullptr, {}, Rule::default_only},
+                                         {"arrow_config", nullptr, {}, Rule::default_only},
+                                         {"kasa_config", nullptr, {}, Rule::default_only},
+                                         {"use_bdlora", nullptr, {}, Rule::default_only},
+                                         {"use_qalora", false, {}, Rule::default_only},
+                                         {"qalora_group_size", 16, {}, Rule::any},
+                                         {"alora_invocation_tokens", nullptr, {}, Rule::default_only},
+                                         {"megatron_config", nullptr, {}, Rule::default_only},
+                                         {"megatron_core", "megatron.core", {}, Rule::any}};
+  return fields;
+}
+
 Method lora_method() {
   using Rule = Field::Rule;
+  std::vector<Field> fields{{"r", 8},
+                            {"lora_alpha", 8.0},
+                            {"lora_dropout", 0.0},
+                            {"fan_in_fan_out", false},
+                            {"bias", "none", {"none", "all", "lora_only"}},
+                            {"use_rslora", false},
+                            {"use_dora", false},
+                            {"lora_bias", false},
+                            {"init_lora_weights", true, {}, Rule::any},
+                            {"rank_pattern", nlohmann::json::object()},
+                            {"alpha_pattern", nlohmann::json::object()},
+                            {"trainable_token_indices", nullptr, {}, Rule::any}};
+  for (const auto& field : unsupported_lora_fields()) fields.push_back(field);
   return {.type = "LORA",
-          .fields = {{"r", 8},
-                     {"lora_alpha", 8.0},
-                     {"lora_dropout", 0.0},
-                     {"fan_in_fan_out", false},
-                     {"bias", "none", {"none", "all", "lora_only"}},
-                     {"use_rslora", false},
-                     {"use_dora", false},
-                     {"lora_bias", false},
-                     {"init_lora_weights", true, {}, Rule::any},
-                     {"rank_pattern", nlohmann::json::object()},
-                     {"alpha_pattern", nlohmann::json::object()},
-                     {"trainable_token_indices", nullptr, {}, Rule::default_only},
-                     {"ensure_weight_tying", false, {}, Rule::default_only},
-                     {"target_parameters", nullptr, {}, Rule::default_only},
-                     {"layer_replication", nullptr, {}, Rule::default_only},
-                     {"loftq_config", nlohmann::json::object(), {}, Rule::default_only},
-                     {"eva_config", nullptr, {}, Rule::default_only},
-                     {"corda_config", nullptr, {}, Rule::default_only},
-                     {"lora_ga_config", nullptr, {}, Rule::default_only},
-                     {"velora_config", nullptr, {}, Rule::default_only},
-                     {"monteclora_config", nullptr, {}, Rule::default_only},
-                     {"arrow_config", nullptr, {}, Rule::default_only},
-                     {"kasa_config", nullptr, {}, Rule::default_only},
-                     {"use_bdlora", nullptr, {}, Rule::default_only},
-                     {"use_qalora", false, {}, Rule::default_only},
-                     {"qalora_group_size", 16, {}, Rule::any},
-                     {"alora_invocation_tokens", nullptr, {}, Rule::default_only},
-                     {"megatron_config", nullptr, {}, Rule::default_only},
-                     {"megatron_core", "megatron.core", {}, Rule::any}},
+          .fields = std::move(fields),
           .part = lora_part,
           .default_targets = usual_targets(),
           .check = check_lora_init};

@@ -4,6 +4,7 @@
 #include "adapters/method.h"
 #include "adapters/miss.h"
 #include "adapters/road.h"
+#include "adapters/trainable_tokens.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -18,7 +19,8 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 }
 
 const std::vector<Method>& methods() {
-  static const std::vector<Method> all{lora_method(), hra_method(), miss_method(), road_method()};
+  static const std::vector<Method> all{lora_method(), hra_method(),     miss_method(),
+                                       road_method(), trainable_tokens_method()};
   return all;
 }
 
