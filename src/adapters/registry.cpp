@@ -1,4 +1,5 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/adalora.h"
 #include "adapters/hra.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
@@ -20,7 +21,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> all{lora_method(), hra_method(),     miss_method(),
-                                       road_method(), trainable_tokens_method()};
+                                       road_method(), adalora_method(), trainable_tokens_method()};
   return all;
 }
 
