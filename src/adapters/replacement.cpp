@@ -41,7 +41,7 @@ class Replacement : public Part {
 class BatchNormReplacement : public Part {
  public:
   explicit BatchNormReplacement(const PartBuild& build)
-      : Part(build), norm_(dynamic_cast<const nn::BatchNorm2d&>(build.layer)) {
+      : Part(build), norm_(dynamic_cast<nn::BatchNorm2d&>(build.layer)) {
     weight = copied(build, "weight", norm_.weight);
     bias = copied(build, "bias", norm_.bias);
     const auto& base = norm_.statistics;
@@ -51,14 +51,17 @@ class BatchNormReplacement : public Part {
   }
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
-    const auto made = [&] { return norm_.apply(cast_to(gate.part(x), weight), weight, bias, own_); };
-    if (gate.is_all()) return made().to(layer().weight.scalar_type());
-    if (!is_training()) return gate.put(next(x), made());
-    // Both are computed; only the statistics of the one that works may move.
-    const auto base_before = snapshot(norm_.statistics), own_before = snapshot(own_);
-    const auto y = gate.put(next(x), made());
-    keep(norm_.statistics, gate, base_before, snapshot(norm_.statistics));
-    keep(own_, gate, snapshot(own_), own_before);
+    const auto made = [&](const Statistics& by) {
+      return norm_.apply(cast_to(gate.part(x), weight), weight, bias, by);
+    };
+    if (gate.is_all()) return made(own_).to(layer().weight.scalar_type());
+    if (!is_training()) return gate.put(next(x), made(own_));
+    // Both are computed, over copies of their statistics; only those of the one that works may move. (The
+    // copies stay as they are: the backward pass wants them.)
+    const auto moved_own = snapshot(own_), moved_base = snapshot(norm_.statistics);
+    const auto y = gate.put(with_statistics(moved_base, [&] { return next(x); }), made(moved_own));
+    move(norm_.statistics, gate, norm_.statistics, moved_base);
+    move(own_, gate, moved_own, own_);
     return y;
   }
 
@@ -78,13 +81,23 @@ class BatchNormReplacement : public Part {
   static Statistics snapshot(const Statistics& s) {
     return {s.running_mean.clone(), s.running_var.clone(), s.num_batches_tracked.clone()};
   }
-  static void keep(Statistics into, const Gate& gate, const Statistics& with, const Statistics& without) {
+  static void move(Statistics into, const Gate& gate, const Statistics& with, const Statistics& without) {
     into.running_mean.copy_(gate.if_any(with.running_mean, without.running_mean));
     into.running_var.copy_(gate.if_any(with.running_var, without.running_var));
     into.num_batches_tracked.copy_(gate.if_any(with.num_batches_tracked, without.num_batches_tracked));
   }
+  /// The call with others in place of the base's statistics.
+  at::Tensor with_statistics(const Statistics& others, const std::function<at::Tensor()>& call) {
+    struct Restore {
+      Statistics& place;
+      Statistics was = place;
+      ~Restore() { place = was; }
+    } restore{norm_.statistics};
+    norm_.statistics = others;
+    return call();
+  }
 
-  const nn::BatchNorm2d& norm_;
+  nn::BatchNorm2d& norm_;
   at::Tensor weight, bias;
   Statistics own_;
 };
