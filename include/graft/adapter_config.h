@@ -54,6 +54,8 @@ class AdapterConfig {
   ModuleNames modules(std::string_view field) const;
   /// {"pattern": number}, sorted by pattern.
   std::vector<std::pair<std::string, double>> pattern(std::string_view field) const;
+  /// {"name": [whole numbers, or true and false as 1 and 0]}, sorted by name.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> lists(std::string_view field) const;
   bool is_string(std::string_view field) const;
   bool is_object(std::string_view field) const;
   /// An empty list is one, too.

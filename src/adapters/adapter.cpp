@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adapters/replacement.h"
+#include "adapters/trainable_tokens.h"
 #include "graft/error.h"
 #include "support/log.h"
 #include "support/regex.h"
@@ -13,9 +14,10 @@
 namespace graft::adapters {
 namespace {
 
-bool has_field(const Method& method, std::string_view name) {
-  return std::any_of(method.fields.begin(), method.fields.end(),
-                     [&](const Field& field) { return field.name == name; });
+const Field* find_field(const Method& method, std::string_view name) {
+  for (const auto& field : method.fields)
+    if (field.name == name) return &field;
+  return nullptr;
 }
 
 /// PEFT trains a classifier's head along with the adapter, whatever `modules_to_save` says.
@@ -30,7 +32,9 @@ AdapterConfig with_head(const AdapterConfig& config) {
 void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
                            const std::vector<Target>& layers) {
   for (const char* field : {"rank_pattern", "alpha_pattern", "n_frequency_pattern", "block_size_pattern"}) {
-    if (!has_field(method, field)) continue;
+    // AdaLoRA's rank_pattern is no pattern: it is what training made of each layer.
+    const auto* known = find_field(method, field);
+    if (!known || !known->fallback.is_object()) continue;
     for (const auto& [pattern, value] : config.pattern(field)) {
       const Regex regex("(.*\\.)?(" + pattern + ")$", std::string("[adapters] \"") + field + "\"");
       if (std::none_of(layers.begin(), layers.end(),
@@ -159,9 +163,28 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   const auto is_adapted = [&](const Target& target) {
     return std::any_of(layers.begin(), layers.end(), [&](const Target& t) { return t.path == target.path; });
   };
+  // Whoever shares an embedding's weight follows what the adapter does to the embedding.
+  const auto add_tied = [&](const std::string& type, auto make) {
+    const auto leaders = adapter->parts;
+    for (const auto& target : weighted_layers(model)) {
+      const auto same = [&](const auto& placed) {
+        return placed.type == type && placed.target.path != target.path &&
+               placed.target.layer->kind() == nn::LayerKind::embedding &&
+               placed.target.layer->weight.is_same(target.layer->weight);
+      };
+      const auto own = [&](const auto& placed) {
+        return placed.type == type && placed.target.path == target.path;
+      };
+      const auto leader = std::find_if(leaders.begin(), leaders.end(), same);
+      if (leader != leaders.end() && std::none_of(leaders.begin(), leaders.end(), own))
+        adapter->parts.push_back({target, type, make(build(target), *leader->part)});
+    }
+  };
   for (const auto& target : layers)
-    adapter->parts.push_back({target, std::string(method.type), method.part(build(target))});
-  if (has_field(method, "bias") && config.string("bias") != "none") {
+    if (!method.tied || !shares_embedding(*target.layer, layers))
+      adapter->parts.push_back({target, std::string(method.type), method.part(build(target))});
+  if (method.tied) add_tied(std::string(method.type), method.tied);
+  if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";
     for (const auto& target : all ? weighted_layers(model) : layers)
       if (target.layer->bias.defined())
@@ -170,6 +193,11 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   }
   for (const auto& target : saved_layers(config, model))
     adapter->parts.push_back({target, "modules_to_save", replacement_part(build(target))});
+  if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
+    for (const auto& [target, indices] : token_targets(config, model))
+      adapter->parts.push_back({target, "trainable_tokens", tokens_part(build(target), indices)});
+    add_tied("trainable_tokens", tied_tokens_part);
+  }
   return adapter;
 }
 

@@ -204,6 +204,22 @@ std::vector<std::pair<std::string, double>> AdapterConfig::pattern(std::string_v
   return pairs;
 }
 
+std::vector<std::pair<std::string, std::vector<int64_t>>> AdapterConfig::lists(std::string_view field) const {
+  const auto& value = state_->get(field);
+  std::vector<std::pair<std::string, std::vector<int64_t>>> all;
+  if (value.is_null()) return all;
+  const auto wanted = "an object of lists of whole numbers, or of true and false";
+  if (!value.is_object()) state_->wrong(field, wanted);
+  for (const auto& [key, list] : value.items()) {
+    const auto fits = [](const json& each) { return each.is_number_integer() || each.is_boolean(); };
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), fits)) state_->wrong(field, wanted);
+    auto& numbers = all.emplace_back(key, std::vector<int64_t>{}).second;
+    for (const auto& each : list)
+      numbers.push_back(each.is_boolean() ? each.get<bool>() : each.get<int64_t>());
+  }
+  return all;
+}
+
 bool AdapterConfig::is_string(std::string_view field) const { return state_->get(field).is_string(); }
 bool AdapterConfig::is_object(std::string_view field) const { return state_->get(field).is_object(); }
 bool AdapterConfig::is_list(std::string_view field) const { return state_->get(field).is_array(); }

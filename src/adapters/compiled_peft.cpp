@@ -17,7 +17,9 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
             for (size_t slot = 0; slot < peft->state_->next_slot; ++slot)
               routing->set(slot, Gate::data(gates, static_cast<int64_t>(slot)));
             const nn::WithCallContext context(routing);
-            return peft->model_->forward(inputs);
+            auto out = peft->model_->forward(inputs);
+            peft->state_->add_penalties(out, *routing);
+            return out;
           },
           options, {model_})) {
   const std::unique_lock<std::shared_mutex> lock(model_->state_->guard);

@@ -65,4 +65,8 @@ at::Tensor Gate::put(const at::Tensor& old, const at::Tensor& made) const {
   return gate_put(mask_over(all), one_per_row(cast, batch_), all, table_, slot_);
 }
 
+at::Tensor Gate::if_any(const at::Tensor& with, const at::Tensor& without) const {
+  return table_.defined() ? at::where(table_.select(1, slot_).any(), with, without) : with;
+}
+
 }  // namespace graft::adapters

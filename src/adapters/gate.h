@@ -24,6 +24,8 @@ class Gate {
   at::Tensor add(const at::Tensor& y, const at::Tensor& delta) const;
   /// `made` on the adapter's rows, `old` on the others, in old's dtype.
   at::Tensor put(const at::Tensor& old, const at::Tensor& made) const;
+  /// `with` if the adapter works on any row at all, else `without`: for what a whole batch has once.
+  at::Tensor if_any(const at::Tensor& with, const at::Tensor& without) const;
   bool is_all() const { return !index_.defined() && !table_.defined(); }
 
   /// The routing table and the slot of a gate that is data; undefined for others.

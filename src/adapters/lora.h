@@ -6,6 +6,9 @@ namespace graft::adapters {
 
 Method lora_method();
 
+/// Fields of PEFT's LoraConfig, and of what builds on it, that ask for what graft does not have.
+const std::vector<Field>& unsupported_lora_fields();
+
 /// What combining adapters needs to see of a LoRA part.
 class LoraPart : public Part {
  public:

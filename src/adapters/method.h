@@ -20,6 +20,9 @@ struct Method {
   /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;
+  /// Builds the part on a layer that shares the weight of an adapted embedding and follows it; null: every
+  /// layer has its own.
+  std::shared_ptr<Part> (*tied)(const PartBuild&, const Part& embedding) = nullptr;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

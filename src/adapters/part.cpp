@@ -42,15 +42,24 @@ void PartBuild::refuse(const std::string& why) const {
 
 at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
                            bool trainable, at::ScalarType fresh_dtype) {
-  const auto key = build.key(suffix);
-  auto tensor = build.source.take(key, shape);
-  if (!tensor.defined()) tensor = at::empty(shape, build.options().dtype(fresh_dtype));
+  const auto given = build.source.take(build.key(suffix), shape);
+  return enter(build, suffix, given.defined() ? given : at::empty(shape, build.options().dtype(fresh_dtype)),
+               trainable);
+}
+
+at::Tensor Part::copied(const PartBuild& build, std::string_view suffix, const at::Tensor& base,
+                        bool trainable) {
+  const auto given = build.source.take(build.key(suffix), base.sizes());
+  return enter(build, suffix, given.defined() ? given : base.detach().clone(), trainable);
+}
+
+at::Tensor Part::enter(const PartBuild& build, std::string_view suffix, const at::Tensor& tensor,
+                       bool trainable) {
   std::string name(suffix);
   std::replace(name.begin(), name.end(), '.', '/');  // a module's table takes no dots
-  entries_.push_back({key, name, trainable});
-  tensor = tensor.to(build.layer.weight.device());
-  return trainable ? register_parameter(name, tensor, /*requires_grad=*/false)
-                   : register_buffer(name, tensor);
+  entries_.push_back({build.key(suffix), name, trainable});
+  const auto here = tensor.to(build.layer.weight.device());
+  return trainable ? register_parameter(name, here, /*requires_grad=*/false) : register_buffer(name, here);
 }
 
 at::Tensor Part::tensor(const Entry& entry) const {

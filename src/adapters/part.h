@@ -1,6 +1,7 @@
 // One adapter's part on one layer: its tensors and what they do.
 #pragma once
 #include <functional>
+#include <map>
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
@@ -20,6 +21,8 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
     bool saved = true;
   };
   virtual std::vector<Entry> entries() const = 0;
+  /// What training adds to the model's loss; undefined for none.
+  virtual at::Tensor penalty() const { return {}; }
 };
 
 /// Where an adapter's tensors come from: its file, or nowhere when it is made fresh.
@@ -62,6 +65,7 @@ using Next = std::function<at::Tensor(const at::Tensor&)>;
 struct Weights {
   at::Tensor weight, bias;
   at::Tensor base;  ///< the weight before any merge, which some methods measure themselves against
+  std::map<std::string, at::Tensor> buffers = {};  ///< by name; batch normalisation's statistics
 };
 
 class Part;
@@ -90,6 +94,8 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   virtual bool first_inside() const { return false; }
   /// Two of this kind cannot be active on one layer at once.
   virtual bool exclusive() const { return false; }
+  /// Whether this and the other, a part of another adapter on the same layer, cannot be active at once.
+  virtual bool excludes(const Part& other) const { return exclusive() && other.exclusive(); }
   /// Whether the method adds to the layer's weight times a factor of its own, and the factor's change.
   virtual bool scale(double /*factor*/) { return false; }
 
@@ -113,12 +119,17 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   /// then of that dtype.
   at::Tensor parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
                        bool trainable = true, at::ScalarType fresh_dtype = at::kFloat);
+  /// The same, with a copy of the base's tensor when the adapter is fresh.
+  at::Tensor copied(const PartBuild& build, std::string_view suffix, const at::Tensor& base,
+                    bool trainable = true);
   /// Data of the program that no file holds.
   at::Tensor constant(const std::string& name, const at::Tensor& value) {
     return register_buffer(name, value);
   }
 
  private:
+  at::Tensor enter(const PartBuild& build, std::string_view suffix, const at::Tensor& tensor, bool trainable);
+
   nn::WeightedLayer* layer_;  // owns this part
   std::vector<Entry> entries_;
 };

@@ -60,13 +60,16 @@ void PeftModel::State::refresh() {
 }
 
 void PeftModel::State::check_together(const std::vector<std::string>& names) const {
-  std::map<std::string, std::string> taken;
-  for (const auto& name : names)
+  std::multimap<std::string, std::pair<std::string, const adapters::Part*>> before;
+  for (const auto& name : names) {
     for (const auto& placed : get(name).parts)
-      if (placed.part->exclusive())
-        if (const auto [at, fresh] = taken.emplace(placed.target.path, name); !fresh)
-          throw UsageError("[adapters] \"" + at->second + "\" and \"" + name + "\" both bring their own \"" +
+      for (auto [at, end] = before.equal_range(placed.target.path); at != end; ++at)
+        if (const auto& [other, part] = at->second; placed.part->excludes(*part))
+          throw UsageError("[adapters] \"" + other + "\" and \"" + name + "\" both bring their own \"" +
                            placed.target.path + "\": only one of them can be active");
+    for (const auto& placed : get(name).parts)
+      before.emplace(placed.target.path, std::pair(name, placed.part.get()));
+  }
 }
 
 void PeftModel::State::check_new(const std::string& name) const {
@@ -223,6 +226,16 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
   return chosen;
 }
 
+void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const {
+  if (!out.loss.defined()) return;
+  for (const auto& adapter : all) {
+    const auto* gate = by.gate(adapter->slot);
+    if (!gate || !adapter->trainable || !adapter->shared) continue;
+    if (const auto penalty = adapter->shared->penalty(); penalty.defined())
+      out.loss = gate->if_any(out.loss + penalty, out.loss);
+  }
+}
+
 PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
     : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>(*this)) {
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(false);
@@ -237,7 +250,9 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
                            ? state_->routing->get()
                            : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
   const nn::WithCallContext context(routing);
-  return model_->forward(inputs);
+  auto out = model_->forward(inputs);
+  state_->add_penalties(out, *routing);
+  return out;
 }
 
 void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config) {

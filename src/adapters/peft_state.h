@@ -45,6 +45,8 @@ struct PeftModel::State {
   /// All adapters go, and what is on the layers with them.
   void clear();
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<adapters::Site>>> sites() const;
+  /// Adds to the loss what the adapters at work ask for in training.
+  void add_penalties(ModelOutput& out, const adapters::Routing& by) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;
   std::shared_ptr<const adapters::Routing> by_rows(const std::vector<std::string>& names, int64_t batch,

@@ -1,4 +1,5 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/adalora.h"
 #include "adapters/c3a.h"
 #include "adapters/fourierft.h"
 #include "adapters/hira.h"
@@ -13,6 +14,7 @@
 #include "adapters/randlora.h"
 #include "adapters/road.h"
 #include "adapters/shira.h"
+#include "adapters/trainable_tokens.h"
 #include "adapters/vblora.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
@@ -31,6 +33,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
+      adalora_method(),
       c3a_method(),
       fourierft_method(),
       hira_method(),
@@ -44,6 +47,7 @@ const std::vector<Method>& methods() {
       randlora_method(),
       road_method(),
       shira_method(),
+      trainable_tokens_method(),
       vblora_method(),
       vera_method(),
   };

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "nn/norm.h"
+
 namespace graft::adapters {
 namespace {
 
@@ -35,6 +37,71 @@ class Replacement : public Part {
   at::Tensor weight, bias;
 };
 
+/// A batch normalisation with statistics of the adapter's own, which move in training while the base's stay.
+class BatchNormReplacement : public Part {
+ public:
+  explicit BatchNormReplacement(const PartBuild& build)
+      : Part(build), norm_(dynamic_cast<nn::BatchNorm2d&>(build.layer)) {
+    weight = copied(build, "weight", norm_.weight);
+    bias = copied(build, "bias", norm_.bias);
+    const auto& base = norm_.statistics;
+    own_ = {.running_mean = copied(build, "running_mean", base.running_mean, /*trainable=*/false),
+            .running_var = copied(build, "running_var", base.running_var, /*trainable=*/false),
+            .num_batches_tracked = copied(build, "num_batches_tracked", base.num_batches_tracked, false)};
+  }
+
+  at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
+    const auto made = [&](const Statistics& by) {
+      return norm_.apply(cast_to(gate.part(x), weight), weight, bias, by);
+    };
+    if (gate.is_all()) return made(own_).to(layer().weight.scalar_type());
+    if (!is_training()) return gate.put(next(x), made(own_));
+    // Both are computed, over copies of their statistics; only those of the one that works may move. (The
+    // copies stay as they are: the backward pass wants them.)
+    const auto moved_own = snapshot(own_), moved_base = snapshot(norm_.statistics);
+    const auto y = gate.put(with_statistics(moved_base, [&] { return next(x); }), made(moved_own));
+    move(norm_.statistics, gate, norm_.statistics, moved_base);
+    move(own_, gate, moved_own, own_);
+    return y;
+  }
+
+  void merge(Weights& weights) const override {
+    weights.weight = weight.to(weights.weight.scalar_type());
+    weights.bias = bias.to(weights.bias.scalar_type());
+    const auto copy = snapshot(own_);
+    weights.buffers = {{"running_mean", copy.running_mean},
+                       {"running_var", copy.running_var},
+                       {"num_batches_tracked", copy.num_batches_tracked}};
+  }
+
+  bool exclusive() const override { return true; }
+
+ private:
+  using Statistics = nn::BatchNorm2d::Statistics;
+  static Statistics snapshot(const Statistics& s) {
+    return {s.running_mean.clone(), s.running_var.clone(), s.num_batches_tracked.clone()};
+  }
+  static void move(Statistics into, const Gate& gate, const Statistics& with, const Statistics& without) {
+    into.running_mean.copy_(gate.if_any(with.running_mean, without.running_mean));
+    into.running_var.copy_(gate.if_any(with.running_var, without.running_var));
+    into.num_batches_tracked.copy_(gate.if_any(with.num_batches_tracked, without.num_batches_tracked));
+  }
+  /// The call with others in place of the base's statistics.
+  at::Tensor with_statistics(const Statistics& others, const std::function<at::Tensor()>& call) {
+    struct Restore {
+      Statistics& place;
+      Statistics was = place;
+      ~Restore() { place = was; }
+    } restore{norm_.statistics};
+    norm_.statistics = others;
+    return call();
+  }
+
+  nn::BatchNorm2d& norm_;
+  at::Tensor weight, bias;
+  Statistics own_;
+};
+
 class BiasPart : public Part {
  public:
   BiasPart(const PartBuild& build, const std::string& suffix) : Part(build) {
@@ -46,7 +113,9 @@ class BiasPart : public Part {
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     auto change = bias - layer().bias;
-    if (layer().kind() == nn::LayerKind::conv2d) change = change.view({1, -1, 1, 1});
+    const auto kind = layer().kind();
+    if (kind == nn::LayerKind::conv2d || kind == nn::LayerKind::batch_norm)
+      change = change.view({1, -1, 1, 1});
     return gate.add(next(x), change);
   }
 
@@ -61,6 +130,7 @@ class BiasPart : public Part {
 }  // namespace
 
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix) {
+  if (build.layer.kind() == nn::LayerKind::batch_norm) return std::make_shared<BatchNormReplacement>(build);
   return std::make_shared<Replacement>(build, prefix);
 }
 

@@ -7,6 +7,16 @@
 #include "graft/error.h"
 
 namespace graft::adapters {
+namespace {
+
+/// torch lets no buffer be replaced: what stands there is written over.
+void fill_buffers(nn::WeightedLayer& layer, const Weights& with) {
+  const at::NoGradGuard no_grad;
+  auto buffers = layer.named_buffers(/*recurse=*/false);
+  for (const auto& [name, tensor] : with.buffers) buffers[name].copy_(tensor);
+}
+
+}  // namespace
 
 std::shared_ptr<const Routing> DefaultRouting::get() const {
   const std::lock_guard<std::mutex> lock(guard_);
@@ -69,7 +79,10 @@ void Site::remove(size_t slot) {
 
 void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite) {
   const at::NoGradGuard no_grad;
-  const auto before = unmerged_ ? *unmerged_ : Weights{layer.weight, layer.bias, layer.weight};
+  auto before = unmerged_ ? *unmerged_ : Weights{layer.weight, layer.bias, layer.weight};
+  if (!unmerged_)
+    for (const auto& item : layer.named_buffers(/*recurse=*/false))
+      before.buffers[item.key()] = item.value().clone();
   unmerge(layer);
   Weights merged = before;
   // What sits nearest to the layer goes in first.
@@ -83,12 +96,14 @@ void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, boo
   unmerged_ = before;
   if (!merged.weight.is_same(layer.weight)) layer.replace("weight", merged.weight.contiguous());
   if (merged.bias.defined() && !merged.bias.is_same(layer.bias)) layer.replace("bias", merged.bias);
+  fill_buffers(layer, merged);
 }
 
 void Site::unmerge(nn::WeightedLayer& layer) {
   if (!unmerged_) return;
   layer.replace("weight", unmerged_->weight);
   if (unmerged_->bias.defined()) layer.replace("bias", unmerged_->bias);
+  fill_buffers(layer, *unmerged_);
   unmerged_.reset();
 }
 

@@ -78,23 +78,16 @@ class ResNetConvLayer : public torch::nn::Module {
                                 .padding = {around, around},
                                 .bias = false};
     convolution = b.child<nn::Conv2d>(*this, "convolution", shape, nn::Init{nn::Init::Kind::kaiming_fan_out});
-    normalization = b.child<nn::BatchNorm2d>(*this, "normalization", spec.out, kEps);
+    normalization = b.child<nn::BatchNorm2d>(*this, "normalization", spec.out);
   }
 
   at::Tensor forward(const at::Tensor& x, Pass pass) {
-    const auto y = normalised(convolution->forward(x), pass);
+    const auto in = convolution->forward(x);
+    const auto y = pass == Pass::first ? normalization->forward(in) : normalization->forward_again(in);
     return activation_ ? activation_(y) : y;
   }
 
  private:
-  at::Tensor normalised(const at::Tensor& x, Pass pass) {
-    if (pass == Pass::first || !normalization->is_training()) return normalization->forward(x);
-    // By the batch's own statistics, as the first time, but the running ones must not see the batch twice.
-    return at::batch_norm(x, normalization->weight, normalization->bias, {}, {}, /*training=*/true,
-                          /*momentum=*/0, kEps, at::globalContext().userEnabledCuDNN());
-  }
-
-  static constexpr double kEps = 1e-5;
   nn::Activation activation_;
   std::shared_ptr<nn::Conv2d> convolution;
   std::shared_ptr<nn::BatchNorm2d> normalization;

@@ -27,15 +27,28 @@ class RMSNorm : public WeightedLayer {
   double eps_;
 };
 
-class BatchNorm2d : public Layer {
+class BatchNorm2d : public WeightedLayer {
  public:
-  BatchNorm2d(const Build& b, int64_t channels, double eps = 1e-5, double momentum = 0.1);
-  at::Tensor forward(const at::Tensor& x);
+  /// What the layer has seen of the data so far; training moves it.
+  struct Statistics {
+    at::Tensor running_mean, running_var, num_batches_tracked;
+  };
 
-  at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  BatchNorm2d(const Build& b, int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight,
+                   const at::Tensor& with_bias) const override;
+  /// The layer's function with other statistics than its own, which it moves if the layer is in training.
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight, const at::Tensor& with_bias,
+                   const Statistics& with) const;
+  /// What forward() gave, computed once more: the statistics must not see a batch twice.
+  at::Tensor forward_again(const at::Tensor& x);
+  LayerKind kind() const override { return LayerKind::batch_norm; }
+
+  Statistics statistics;
 
  private:
   double eps_, momentum_;
+  bool again_ = false;
 };
 
 }  // namespace graft::nn

@@ -14,6 +14,8 @@ std::string_view name_of(LayerKind kind) {
       return "Embedding";
     case LayerKind::norm:
       return "a normalisation";
+    case LayerKind::batch_norm:
+      return "BatchNorm2d";
   }
   return "";
 }

@@ -5,7 +5,7 @@
 namespace graft::nn {
 
 /// conv1d is transformers' Conv1D: a linear layer with its weight the other way round.
-enum class LayerKind { linear, conv1d, conv2d, embedding, norm };
+enum class LayerKind { linear, conv1d, conv2d, embedding, norm, batch_norm };
 
 std::string_view name_of(LayerKind kind);
 

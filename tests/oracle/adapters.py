@@ -27,6 +27,8 @@ class Recipe:
     trains: bool = True  # False: the file is for inference only
     # What of PEFT's own model must be done after noise (rank masks, say).
     prepare: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
+    # What PEFT's own model needs where it is loaded frozen.
+    frozen: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
 
 
 def noisy(model, name: str, scale: float):
@@ -46,7 +48,10 @@ class SavedAdapter:
 
     def model(self, dtype=torch.float32, trainable=True):
         """A new model with this adapter, loaded by PEFT."""
-        return peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable).eval().to(DEVICE)
+        model = peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable).eval().to(DEVICE)
+        if not trainable:
+            self.recipe.frozen(model)
+        return model
 
 
 def make_adapter(recipe: Recipe, checkpoint: Checkpoint, folder: Path) -> SavedAdapter:

@@ -1,4 +1,5 @@
 """Every Recipe: one file per family of methods."""
+from . import adalora
 from . import hra
 from . import ia3
 from . import ln_tuning
@@ -6,10 +7,13 @@ from . import lora
 from . import lycoris
 from . import miss
 from . import road
+from . import saved
 from . import shared_banks
 from . import structured
+from . import tokens
 
 FAMILIES = [
+    adalora,
     hra,
     ia3,
     ln_tuning,
@@ -17,8 +21,10 @@ FAMILIES = [
     lycoris,
     miss,
     road,
+    saved,
     shared_banks,
     structured,
+    tokens,
 ]
 RECIPES = [recipe for family in FAMILIES for recipe in family.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"

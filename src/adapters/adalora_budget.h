@@ -1,0 +1,71 @@
+// How many singular values AdaLoRA may have at each step of training, and which ones keep theirs.
+#pragma once
+#include <map>
+
+#include "adapters/part.h"
+
+namespace graft::adapters {
+
+/// The number of ranks over all layers: all of them at first, then fewer along a cubic, at last the target.
+struct AdaLoraSchedule {
+  int64_t tinit, tfinal, total_step, every;
+
+  explicit AdaLoraSchedule(const AdapterConfig& config);
+  struct Budget {
+    int64_t ranks;
+    bool allocate;  ///< whether this step decides anew which ones
+  };
+  Budget at(int64_t step, int64_t initial, int64_t target) const;
+  /// The step that decides for good.
+  int64_t last() const { return total_step - tfinal; }
+};
+
+/// Of one adapter: all its layers compete for the ranks. PEFT's RankAllocator, with what PEFT's model keeps
+/// around it.
+class AdaLoraBudget : public Shared {
+ public:
+  explicit AdaLoraBudget(const AdapterConfig& config);
+
+  std::vector<Entry> entries() const override { return {}; }
+  /// orth_reg_weight times the mean distance of A Aᵀ and BᵀB from the identity. As in PEFT it is left out
+  /// where the configuration names no task.
+  at::Tensor penalty() const override;
+
+  /// A layer's A [r, in], E [r, 1] and B [out, r], which it changes in place.
+  void add(const std::string& path, const at::Tensor& a, const at::Tensor& e, const at::Tensor& b);
+
+  /// To be called in every step after the optimiser's, while the gradients are there.
+  /// Returns whether the ranks were chosen anew.
+  bool update_and_allocate(int64_t step);
+
+  /// For each layer (by path) which ranks it has; empty before the first choice.
+  const std::map<std::string, std::vector<bool>>& chosen() const { return chosen_; }
+  int64_t initial() const { return initial_; }
+  int64_t target() const { return target_r_ * static_cast<int64_t>(layers_.size()); }
+  const AdaLoraSchedule& schedule() const { return schedule_; }
+
+ private:
+  /// Running means of |weight * gradient| and of how much that moves.
+  struct Importance {
+    at::Tensor weight;
+    at::Tensor mean = {}, spread = {};
+    void update(double beta1, double beta2);
+    at::Tensor score() const { return mean * spread; }
+  };
+  struct Layer {
+    std::string path;
+    Importance a, e, b;
+    /// One number per rank.
+    at::Tensor score() const;
+  };
+  void choose(int64_t ranks);
+  void forget();
+
+  AdaLoraSchedule schedule_;
+  double beta1_, beta2_, penalty_weight_;
+  int64_t target_r_, initial_ = 0;
+  std::vector<Layer> layers_;
+  std::map<std::string, std::vector<bool>> chosen_;
+};
+
+}  // namespace graft::adapters

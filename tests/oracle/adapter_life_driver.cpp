@@ -1,0 +1,80 @@
+// What the tests of adapters need of the library beyond `graft forward`.
+//   adapter_life_driver fresh   MODEL config.json out.safetensors SEED          a new adapter's tensors
+//   adapter_life_driver several MODEL in.safetensors out.safetensors ADAPTER... all of them active at once
+//   adapter_life_driver train   MODEL in.safetensors out.safetensors ADAPTER BACKEND
+//                          in training mode: loss, the adapter's tensors after it and the base's buffers
+#include <ATen/ATen.h>
+
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "graft/graft.h"
+#include "graft/peft.h"
+
+namespace {
+
+graft::ModelInputs read(const std::string& path) {
+  const auto file = graft::SafetensorsFile::open(path);
+  const auto optional = [&](const char* name) {
+    return file->contains(name) ? file->tensor(name) : at::Tensor();
+  };
+  return {.input_ids = optional("input_ids"),
+          .attention_mask = optional("attention_mask"),
+          .pixel_values = optional("pixel_values"),
+          .labels = optional("labels")};
+}
+
+void fresh(char** argv) {
+  std::stringstream text;
+  text << std::ifstream(argv[1]).rdbuf();
+  const auto model = graft::AutoModelForAny::from_pretrained(argv[0]);
+  at::manual_seed(std::stoull(argv[3]));
+  const auto peft = graft::get_peft_model(model, graft::AdapterConfig::from_json(text.str()));
+  graft::save_safetensors(argv[2], peft->state_dict("default"));
+}
+
+void several(int count, char** argv) {
+  const at::NoGradGuard no_grad;
+  graft::PeftModel peft(graft::AutoModelForAny::from_pretrained(argv[0]));
+  for (int i = 3; i < count; ++i) peft.load_adapter(argv[i], std::to_string(i));
+  peft.set_adapter(peft.adapter_names());
+  const auto logits = peft.forward(read(argv[1])).logits;
+  peft.merge_adapter();
+  graft::save_safetensors(argv[2], {{"logits", logits}, {"merged", peft.forward(read(argv[1])).logits}});
+}
+
+void train(char** argv) {
+  const auto peft = std::make_shared<graft::PeftModel>(graft::AutoModelForAny::from_pretrained(argv[0]));
+  peft->load_adapter(argv[3], "default", {.is_trainable = true});
+  peft->train();
+  const auto inputs = read(argv[1]);
+  const std::string backend = argv[4];
+  graft::CompileOptions options;
+  options.backend = backend == "graft" ? graft::Backend::graft : graft::Backend::aot_eager;
+  options.fullgraph = true;
+  const auto out = backend == "none" ? peft->forward(inputs) : graft::compile(peft, options)(inputs);
+  out.loss.backward();
+  graft::NamedTensors results;
+  results.emplace_back("loss", out.loss.detach());
+  for (const auto& [key, tensor] : peft->state_dict("default")) results.emplace_back("after." + key, tensor);
+  for (const auto& [key, tensor] : peft->trainable_tensors("default"))
+    results.emplace_back("grad." + key, tensor.grad());
+  for (const auto& item : peft->base_model()->named_buffers())
+    if (item.key().find('@') == std::string::npos) results.emplace_back("base." + item.key(), item.value());
+  graft::save_safetensors(argv[2], results);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "fresh" && argc == 6) return fresh(argv + 2), 0;
+  if (what == "several" && argc > 5) return several(argc - 2, argv + 2), 0;
+  if (what == "train" && argc == 7) return train(argv + 2), 0;
+  std::cerr << "adapter_life_driver: see the top of its source\n";
+  return 2;
+} catch (const std::exception& error) {
+  std::cerr << "adapter_life_driver: " << error.what() << "\n";
+  return 1;
+}
