@@ -1,10 +1,12 @@
 // The list of methods: one line per file of this folder that has one.
+#include "adapters/boft.h"
 #include "adapters/ia3.h"
 #include "adapters/ln_tuning.h"
 #include "adapters/loha.h"
 #include "adapters/lokr.h"
 #include "adapters/lora.h"
 #include "adapters/method.h"
+#include "adapters/oft.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -20,7 +22,7 @@ const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> all{lora_method(), ia3_method(), ln_tuning_method(), loha_method(),
-                                       lokr_method()};
+                                       lokr_method(), oft_method(), boft_method()};
   return all;
 }
 
