@@ -38,9 +38,8 @@ class Oft : public Part {
   explicit Oft(const PartBuild& build)
       : Part(build),
         constrained_(build.config.boolean("coft")),
-        terms_(build.config.boolean("use_cayley_neumann") ? build.config.integer("num_cayley_neumann_terms")
-                                                          : 0),
-        exact_(!build.config.boolean("use_cayley_neumann")) {
+        exact_(!build.config.boolean("use_cayley_neumann")),
+        terms_(build.config.integer("num_cayley_neumann_terms")) {
     const auto& base = build.layer.weight;
     const int64_t features = base.numel() / base.size(0);  // an embedding's are those of its rows, too
     size_ = build.config.integer("r") != 0 ? features / fitting(build, "r", features)
@@ -148,10 +147,8 @@ class Oft : public Part {
     return at::col2im(turned, x.sizes().slice(2), kernel, {1, 1}, {0, 0}, {1, 1});
   }
 
-  bool constrained_;
-  int64_t terms_;
-  bool exact_;
-  int64_t size_ = 0;
+  bool constrained_, exact_;
+  int64_t terms_, size_ = 0;
   at::Tensor weight_;  // the upper triangles of skew-symmetric blocks
   at::Tensor upper_;   // where they are in a flat block
   at::Tensor limit_;
