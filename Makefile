@@ -33,10 +33,11 @@ test: build
 	@ctest --test-dir build --output-on-failure --no-tests=error -j 2
 	@scripts/fuzz.sh 20
 	@$(MAKE) --no-print-directory asan
-	@$(PYTEST) tests
+	@$(PYTEST) -m "not full" tests
 
 # All of it: also TSan and a long fuzz run.
 test-full: test tsan
+	@$(PYTEST) -m full tests
 	@scripts/fuzz.sh 600
 
 asan: $(STAMP)

@@ -138,6 +138,10 @@ class PeftModel : public torch::nn::Module {
   void add_weighted_adapter(const std::vector<std::string>& adapters, const std::vector<double>& weights,
                             const std::string& name, const CombineOptions& options = {});
 
+  /// AdaLoRA's budget after optimizer step number `step`: ranks are given to the layers that need them most.
+  /// Call it where PEFT has `model.base_model.update_and_allocate(step)`: after backward() and the optimizer.
+  void update_and_allocate(const std::string& name, int64_t step);
+
   /// Multiplies what an adapter adds to its layers.
   void scale_adapter(const std::string& name, double factor);
 
@@ -175,6 +179,7 @@ class CompiledPeftModel {
   at::Tensor gates(const ModelInputs& inputs, const AdapterCall& call) const;
   std::shared_ptr<PeftModel> model_;
   Compiled<ModelOutput(const ModelInputs&, const at::Tensor&)> compiled_;
+  bool eager_;  // nothing to compile for: only the chosen rows are computed
 };
 
 CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options = {});

@@ -21,7 +21,9 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
             peft->state_->add_penalties(out, *routing);
             return out;
           },
-          options, {model_})) {
+          options, {model_})),
+      eager_(options.backend == Backend::eager) {
+  if (eager_) return;
   const std::unique_lock<std::shared_mutex> lock(model_->state_->guard);
   model_->state_->compiled = true;
 }
@@ -48,6 +50,7 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
 }
 
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
+  if (eager_) return model_->forward(inputs, call);
   const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
   return compiled_(inputs, gates(inputs, call));
 }

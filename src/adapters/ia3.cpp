@@ -77,23 +77,35 @@ std::shared_ptr<Part> ia3_part(const PartBuild& build) {
   }
 }
 
+/// Whether some layers may have both names: "dense" is a target, and "output.dense" those of them that
+/// matter.
+bool is_among(const std::string& name, const ModuleNames& targets) {
+  return targets.empty() || targets.pattern() ||
+         std::any_of(targets.names().begin(), targets.names().end(), [&](const std::string& target) {
+           return target.ends_with(name) || name.ends_with(target);
+         });
+}
+
 void check_feedforward(const AdapterConfig& config) {
   const auto targets = config.modules("target_modules");
   const auto feedforward = config.modules("feedforward_modules");
-  if (targets.empty() || targets.pattern()) return;
   for (const auto& name : feedforward.names())
-    if (std::none_of(targets.names().begin(), targets.names().end(),
-                     [&](const std::string& target) { return target.ends_with(name); }))
+    if (!is_among(name, targets))
       throw ConfigError("[adapters] \"feedforward_modules\" names \"" + name +
                         "\", which \"target_modules\" does not: add it there, too");
 }
 
+/// PEFT's defaults, of which only those that are targets make a difference.
 AdapterConfig with_feedforward(const AdapterConfig& config, std::string_view model_type) {
   static const std::vector<std::pair<std::string_view, std::vector<std::string>>> defaults{
       {"llama", {"down_proj"}}, {"opt", {"fc2"}}, {"gpt2", {"mlp.c_proj"}}, {"bert", {"output.dense"}}};
   if (config.is_list("feedforward_modules") || config.is_string("feedforward_modules")) return config;
-  for (const auto& [type, names] : defaults)
-    if (type == model_type) return config.with("feedforward_modules", names);
+  for (auto [type, names] : defaults) {
+    if (type != model_type) continue;
+    const auto targets = config.modules("target_modules");
+    std::erase_if(names, [&](const std::string& name) { return !is_among(name, targets); });
+    return config.with("feedforward_modules", names);
+  }
   throw ConfigError("[adapters] \"feedforward_modules\" is not set, and IA3 has no default for \"" +
                     std::string(model_type) + "\": name those of the targets whose input is scaled, or []");
 }

@@ -25,11 +25,11 @@ at::Tensor LycorisPart::forward(const at::Tensor& x, const Next& next, const Gat
 }
 
 at::Tensor LycorisPart::dropped(at::Tensor added) const {
-  if (!is_training()) return added;
+  if (!is_training() || (rank_dropout_ <= 0 && module_dropout_ <= 0)) return added;
   const auto kept = [&](int64_t count, double p) {
     return (at::rand({count}, added.options()) > p).to(added.scalar_type());
   };
-  if (module_dropout_ > 0) added = added * kept(1, module_dropout_);
+  added = added * kept(1, module_dropout_);  // PEFT draws this one whatever the probability
   if (rank_dropout_ > 0) {
     const bool image = layer().kind() == nn::LayerKind::conv2d;
     auto rows = kept(added.size(image ? 1 : -1), rank_dropout_);

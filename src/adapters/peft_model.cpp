@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "adapters/adalora.h"
 #include "adapters/adapter.h"
 #include "adapters/peft_state.h"
 #include "graft/error.h"
@@ -384,6 +385,13 @@ std::shared_ptr<PreTrainedModel> PeftModel::unload() {
   state_->unmerge();
   state_->clear();
   return model_;
+}
+
+void PeftModel::update_and_allocate(const std::string& name, int64_t step) {
+  const Exclusive lock(state_->guard);
+  state_->get(name);
+  for (const auto& adapter : state_->all)
+    if (adapter->name == name) adapters::update_and_allocate(*adapter, step);
 }
 
 void PeftModel::scale_adapter(const std::string& name, double factor) {

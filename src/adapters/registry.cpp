@@ -1,5 +1,6 @@
 // The list of methods: one line per file of this folder that has one.
 #include "adapters/adalora.h"
+#include "adapters/boft.h"
 #include "adapters/c3a.h"
 #include "adapters/fourierft.h"
 #include "adapters/hira.h"
@@ -11,6 +12,7 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/miss.h"
+#include "adapters/oft.h"
 #include "adapters/randlora.h"
 #include "adapters/road.h"
 #include "adapters/shira.h"
@@ -34,6 +36,7 @@ const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
       adalora_method(),
+      boft_method(),
       c3a_method(),
       fourierft_method(),
       hira_method(),
@@ -44,6 +47,7 @@ const std::vector<Method>& methods() {
       lokr_method(),
       lora_method(),
       miss_method(),
+      oft_method(),
       randlora_method(),
       road_method(),
       shira_method(),

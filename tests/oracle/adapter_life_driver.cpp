@@ -3,6 +3,7 @@
 //   adapter_life_driver several MODEL in.safetensors out.safetensors ADAPTER... all of them active at once
 //   adapter_life_driver train   MODEL in.safetensors out.safetensors ADAPTER BACKEND
 //                          in training mode: loss, the adapter's tensors after it and the base's buffers
+//   adapter_life_driver resave  MODEL ADAPTER OUT                           loads it and saves it
 #include <ATen/ATen.h>
 
 #include <fstream>
@@ -44,6 +45,12 @@ void several(int count, char** argv) {
   graft::save_safetensors(argv[2], {{"logits", logits}, {"merged", peft.forward(read(argv[1])).logits}});
 }
 
+void resave(char** argv) {
+  graft::PeftModel peft(graft::AutoModelForAny::from_pretrained(argv[0]));
+  peft.load_adapter(argv[1], "name.with weight");
+  peft.save_adapter(argv[2], "name.with weight");
+}
+
 void train(char** argv) {
   const auto peft = std::make_shared<graft::PeftModel>(graft::AutoModelForAny::from_pretrained(argv[0]));
   peft->load_adapter(argv[3], "default", {.is_trainable = true});
@@ -71,6 +78,7 @@ int main(int argc, char** argv) try {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "fresh" && argc == 6) return fresh(argv + 2), 0;
   if (what == "several" && argc > 5) return several(argc - 2, argv + 2), 0;
+  if (what == "resave" && argc == 5) return resave(argv + 2), 0;
   if (what == "train" && argc == 7) return train(argv + 2), 0;
   std::cerr << "adapter_life_driver: see the top of its source\n";
   return 2;

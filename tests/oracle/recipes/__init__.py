@@ -6,6 +6,7 @@ from . import ln_tuning
 from . import lora
 from . import lycoris
 from . import miss
+from . import oft
 from . import road
 from . import saved
 from . import shared_banks
@@ -20,6 +21,7 @@ FAMILIES = [
     lora,
     lycoris,
     miss,
+    oft,
     road,
     saved,
     shared_banks,
