@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
 
 namespace graft::passes {
 namespace {
@@ -60,30 +61,29 @@ std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<
   return type;
 }
 
-/// Every use of the product, through its reshapes, becomes one of `columns`, which has other strides.
-void replace(ir::Graph& graph, Node& product, Value& columns) {
-  const auto users = product.output().users();  // a copy: the list changes
+/// Every use of `old` becomes one of `now`, which has other strides; reshapes of it see `columns` instead.
+void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
+  const auto users = old.users();  // a copy: the list changes
   for (auto* user : users) {
     if (!is_reshape(*user)) continue;
-    const auto type = split_rows(columns.type(), user->output().type().sizes);
-    if (!type) continue;
-    auto& view = graph.add_node("aten::view", {{"self", &columns}, {"size", ir::Attribute(type->sizes)}},
-                                {*type}, user);
+    const auto type = *split_rows(columns.type(), user->output().type().sizes);
+    auto& view =
+        graph.add_node("aten::view", {{"self", &columns}, {"size", ir::Attribute(type.sizes)}}, {type}, user);
     view.set_scope(user->scope());
-    graph.replace_uses(user->output(), view.output());
+    replace(graph, user->output(), view.output(), columns);
     graph.erase(*user);
   }
-  graph.replace_uses(product.output(), columns);
-  graph.erase(product);
+  graph.replace_uses(old, now);
 }
 
-/// Reshapes that cannot be views of some columns of a wider matrix.
-bool can_be_columns(const Node& product, const ir::Graph& graph) {
-  if (graph.is_result(product.output())) return false;
-  return std::all_of(product.output().users().begin(), product.output().users().end(), [&](const Node* user) {
-    if (!is_reshape(*user)) return user->op().starts_with("aten::");
-    return !graph.is_result(user->output()) &&
-           split_rows(product.output().type(), user->output().type().sizes).has_value();
+/// Whether all that is done with a product can be done with some columns of a wider one. Other views than
+/// reshapes have strides of their own.
+bool can_be_columns(const Value& value, Dim width, const ir::Graph& graph) {
+  if (graph.is_result(value)) return false;
+  return std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
+    if (!is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
+    const auto& sizes = user->output().type().sizes;
+    return !sizes.empty() && sizes.back() == width && can_be_columns(user->output(), width, graph);
   });
 }
 
@@ -124,7 +124,10 @@ void join(ir::Graph& graph, const std::vector<Narrow>& siblings) {
                            {count, each.width}, {width, 1}));
     start += each.width;
   }
-  for (size_t i = 0; i < siblings.size(); ++i) replace(graph, *siblings[i].product, *columns[i]);
+  for (size_t i = 0; i < siblings.size(); ++i) {
+    replace(graph, siblings[i].product->output(), *columns[i], *columns[i]);
+    graph.erase(*siblings[i].product);
+  }
 }
 
 }  // namespace
@@ -134,7 +137,7 @@ void join_narrow_siblings(ir::Graph& graph) {
   std::vector<const Value*> order;
   for (auto* node : ir::nodes_of(graph)) {
     auto narrow = narrow_of(*node);
-    if (!narrow || !can_be_columns(*node, graph)) continue;
+    if (!narrow || !can_be_columns(node->output(), narrow->width, graph)) continue;
     const auto* x = ir::value_of(*node, "self");
     if (!by_input.contains(x)) order.push_back(x);
     by_input[x].push_back(std::move(*narrow));

@@ -15,7 +15,7 @@ int main(int argc, char** argv) try {
   if (argc != 6) throw std::runtime_error("see the top of its source");
   const auto model = graft::AutoModelForAny::from_pretrained(argv[1]);
   const auto steps = graft::SafetensorsFile::open(argv[3]);
-  graft::adapters::FileSource source(argv[2], std::nullopt);
+  auto source = graft::adapters::GivenSource::open(argv[2]);
   const auto adapter = graft::adapters::build_adapter(
       "default", graft::AdapterConfig::from_pretrained(argv[2]), *model, source);
   graft::NamedTensors results;
@@ -29,7 +29,7 @@ int main(int argc, char** argv) try {
     for (const auto& named : adapter->tensors())
       results.emplace_back(number + "." + named.key, named.tensor.detach().clone());
   }
-  for (const auto& [key, tensor] : adapter->stored()) results.emplace_back("stored." + key, tensor);
+  for (const auto& [key, tensor] : adapter->state_dict()) results.emplace_back("stored." + key, tensor);
   graft::save_safetensors(argv[4], results);
   std::cout << adapter->config.dump();
   return 0;

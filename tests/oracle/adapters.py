@@ -83,4 +83,9 @@ def gradients(model) -> Batch:
     named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
     state = model.state_dict()
     by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
-    return {"grad." + k: v for k, v in by_file.items() if v.is_floating_point() and (v.dim() or not torch.isnan(v))}
+    # One tensor has one gradient, under the first of its names.
+    once = {}
+    for key, value in by_file.items():
+        if value.is_floating_point() and (value.dim() or not torch.isnan(value)):
+            once.setdefault(id(value), (key, value))
+    return {"grad." + key: value for key, value in once.values()}

@@ -451,6 +451,38 @@ TEST(NarrowSiblings, ProductsOfOneMatrixBecomeOne) {
 )");
 }
 
+TEST(NarrowSiblings, ReshapesOfReshapesSeeTheColumns) {
+  // A linear layer over [2, 2, 6] of the narrow result makes it a matrix again.
+  expect_becomes(join_narrow_siblings,
+                 R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "w": f32[2, 5]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
+  %6: f32[2, 2, 2] = aten::_unsafe_view(self=%5, size=[2, 2, 2])
+  %7: f32[4, 2] = aten::view(self=%6, size=[4, 2])
+  %8: f32[4, 5] = aten::mm(self=%7, mat2=%3)
+  %9: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %10: f32[4, 2] = aten::mm(self=%0, mat2=%9)
+  %11: f32[4, 2] = aten::exp(self=%10)
+  return (%8, %11)
+}
+)",
+                 R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "w": f32[2, 5]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %20: f32[4, 6] = aten::cat(tensors=tensors[%1, %2], dim=0)
+  %21: f32[6, 4]{1, 6} = aten::t(self=%20)
+  %22: f32[4, 4] = aten::mm(self=%0, mat2=%21)
+  %23: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=0, end=2, step=1)
+  %24: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=2, end=4, step=1)
+  %25: f32[2, 2, 2]{8, 4, 1} = aten::view(self=%23, size=[2, 2, 2])
+  %26: f32[4, 2]{4, 1} = aten::view(self=%23, size=[4, 2])
+  %8: f32[4, 5] = aten::mm(self=%26, mat2=%3)
+  %9: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %11: f32[4, 2] = aten::exp(self=%24)
+  return (%8, %11)
+}
+)");
+}
+
 TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
   expect_unchanged(join_narrow_siblings, R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)
@@ -460,6 +492,21 @@ TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
   %8: f32[8] = aten::view(self=%7, size=[8])
   %9: f32[8] = aten::exp(self=%8)
   return (%5, %9)
+}
+)");
+}
+
+TEST(NarrowSiblings, no_change_where_a_view_turns_the_product) {
+  expect_unchanged(join_narrow_siblings,
+                   R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "g": f32[4, 3]) {
+  %4: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
+  %6: f32[2, 4]{1, 2} = aten::t(self=%5)
+  %7: f32[2, 3] = aten::mm(self=%6, mat2=%3)
+  %8: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %9: f32[4, 2] = aten::mm(self=%0, mat2=%8)
+  %10: f32[4, 2] = aten::exp(self=%9)
+  return (%7, %10)
 }
 )");
 }
