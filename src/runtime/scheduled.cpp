@@ -20,6 +20,7 @@
 #include "graft/error.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "runtime/action.h"
 #include "runtime/aten_call.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
@@ -30,75 +31,15 @@ namespace {
 
 using codegen::root_of;
 using ir::Value;
-
-constexpr size_t none = ~size_t{0};
-
-/// Elements from the start of a value's root to its own.
-int64_t offset_in_root(const Value& value) {
-  int64_t offset = 0;
-  for (const auto* at = &value; at->producer() && codegen::view_source(*at->producer());
-       at = codegen::view_source(*at->producer()))
-    offset += codegen::view_offset(*at);
-  return offset;
-}
-
-int64_t bytes_of(const ir::TensorType& type) { return type.span() * ir::size_of(type.dtype); }
-
-/// A slot of the table: one tensor that a run deals with.
-struct Slot {
-  enum class Kind : uint8_t { input, arena, own, made, view } kind;
-  ir::TensorType type;
-  int64_t place = 0;   // arena: bytes; view: elements into the root
-  size_t root = none;  // view: slot of the root
-  size_t into = none;  // own: the input that a run in place writes instead
-};
-
-struct Pointer {
-  size_t slot;
-  int64_t bytes;
-  bool written;
-};
-
-/// Products that can write where they are told.
-enum class Product : uint8_t { mm, bmm, addmm };
-
-std::optional<Product> product_of(const ir::Node& node) {
-  if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
-  if (node.op() == "aten::mm") return Product::mm;
-  if (node.op() == "aten::bmm") return Product::bmm;
-  if (node.op() == "aten::addmm") return Product::addmm;
-  return std::nullopt;
-}
-
-struct Action {
-  // A kernel:
-  std::shared_ptr<const Launcher> launcher;
-  std::vector<Pointer> buffers;
-  // or a product into a planned buffer:
-  std::optional<Product> product;
-  size_t bias = none, a = none, b = none, out = none;
-  double alpha = 1, beta = 1;
-  // or one whose weight is packed:
-  std::unique_ptr<PackedProduct> packed;
-  // or any other call:
-  std::unique_ptr<AtenCall> call;
-
-  std::vector<size_t> wanted_by;  // columns of the routing table: one must be in use; empty: it always runs
-  std::vector<size_t> zeros;      // slots that get zeros when it does not run
-  bool else_self = false;         // or its result is what it would have been added to
-  std::vector<size_t> make;  // slots to be made before: memory of results, views of what is not in the arena
-  std::vector<size_t> dead;  // slots that nobody needs after it
-  std::string what;          // for errors
-  mutable std::atomic<int64_t> nanoseconds{0};  // spent in it, where times are logged
-};
-
-struct Frame {
-  at::Tensor arena;
-  std::vector<at::Tensor> table;
-  std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
-  std::vector<void*> pointers;
-  std::vector<char> in_use;  // columns of the routing table that have a row
-};
+using runtime::Action;
+using runtime::bytes_of;
+using runtime::Frame;
+using runtime::none;
+using runtime::offset_in_root;
+using runtime::Pointer;
+using runtime::Product;
+using runtime::product_of;
+using runtime::Slot;
 
 class Scheduled : public Executable {
  public:
