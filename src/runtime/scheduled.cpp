@@ -42,6 +42,13 @@ int64_t offset_in_root(const Value& value) {
   return offset;
 }
 
+/// What a step of the schedule reads or writes.
+std::vector<const Value*> touched_by(const codegen::Step& step) {
+  if (!step.external) return {step.buffers.begin(), step.buffers.end()};
+  const auto inputs = step.external->inputs();
+  return {inputs.begin(), inputs.end()};
+}
+
 int64_t bytes_of(const ir::TensorType& type) { return type.span() * ir::size_of(type.dtype); }
 
 /// A slot of the table: one tensor that a run deals with.
@@ -82,6 +89,12 @@ struct Action {
   std::unique_ptr<PackedProduct> packed;
   // or any other call:
   std::unique_ptr<AtenCall> call;
+  // which, if it is an index_copy, a run in place does upon the input itself:
+  struct Update {
+    size_t input, index, source, out;
+    int64_t dim;
+  };
+  std::optional<Update> update;
 
   std::vector<size_t> wanted_by;  // columns of the routing table: one must be in use; empty: it always runs
   std::vector<size_t> zeros;      // slots that get zeros when it does not run
@@ -328,6 +341,10 @@ class Scheduled : public Executable {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type()) return;
+    if (result->producer() && result->producer()->op() == "aten::index_copy") {
+      update_in_place(graph, schedule, pair);
+      return;
+    }
     auto& slot = slots_[numbers_.at(result)];
     if (slot.kind != Slot::Kind::own || aliased_.contains(input) || aliased_.contains(result)) return;
     for (const auto* other : graph.results())
@@ -349,6 +366,33 @@ class Scheduled : public Executable {
       if (written && !reads_where_it_writes(step, *result, *input)) return;
     }
     if (written) slot.into = pair.input;
+  }
+
+  /// Some rows of an input are written anew (a key/value cache's): the others stay where they are, if nobody
+  /// reads the input as it was afterwards.
+  void update_in_place(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
+    const auto* result = graph.results()[pair.result];
+    const auto* input = graph.inputs()[pair.input].get();
+    const auto& node = *result->producer();
+    const auto *index = ir::value_of(node, "index"), *source = ir::value_of(node, "source");
+    if (ir::value_of(node, "self") != input || &root_of(*index) == input || &root_of(*source) == input ||
+        aliased_.contains(input) || aliased_.contains(result))
+      return;
+    for (const auto* other : graph.results())
+      if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
+    Action* mine = nullptr;
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      const auto& step = schedule.steps[i];
+      const auto touched = touched_by(step);
+      if (mine && std::any_of(touched.begin(), touched.end(),
+                              [&](const Value* value) { return &root_of(*value) == input; }))
+        return;
+      if (step.external == &node) mine = &actions_[i];
+    }
+    const auto dim = ir::number_of(node, "dim");
+    if (!mine || !dim) return;
+    mine->update = {slot_of(*input), slot_of(*index), slot_of(*source), slot_of(*result),
+                    static_cast<int64_t>(*dim)};
   }
 
   /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
@@ -564,6 +608,10 @@ class Scheduled : public Executable {
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
     } else if (action.product) {
       multiply(action, frame);
+    } else if (in_place && action.update) {
+      const auto& [input, index, source, out, dim] = *action.update;
+      frame.table[out] = frame.table[input];
+      frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
     } else {
       action.call->run(frame.table);
     }
