@@ -32,7 +32,7 @@ LAYERS = (
     ("src/adapters", "model"),
     ("src/dist", "any"),
     ("src/train", "both"),
-    ("src/generate", "both"),
+    ("src/generation", "both"),
     ("src/serve", "both"),
     ("tools", "both"),
     ("tests", "both"),

@@ -3,6 +3,14 @@
 // GrowingCache concatenates: any length, a new shape each step. StaticCache writes into buffers of a fixed
 // capacity: shapes never change, which is what a compiled decode step needs. Both hold [batch, heads, length,
 // head_dim] per layer.
+//
+// A compiled model takes a StaticCache that holds tokens: its buffers and its position are inputs that the
+// program changes in place, so that one program serves every step.
+//
+//   auto cache = std::make_shared<graft::StaticCache>(256);
+//   model->forward({.input_ids = prompt, .past_key_values = cache});       // makes the buffers
+//   auto fast = graft::compile(model);
+//   fast({.input_ids = next, .past_key_values = cache});                   // every step: no recompile
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,9 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include "graft/leaves.h"
+
 namespace graft {
 
-class KVCache {
+class KVCache : public std::enable_shared_from_this<KVCache> {
  public:
   virtual ~KVCache() = default;
 
@@ -29,6 +39,9 @@ class KVCache {
   virtual int64_t attended_length(int64_t new_tokens) const = 0;
   /// Forgets everything; a static cache keeps its buffers.
   virtual void reset() = 0;
+  /// For compile(), before a call that adds `new_tokens`: a copy over this cache's tensors, in which they
+  /// have been visited. What the copy counts on the host this one counts afterwards.
+  virtual std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) = 0;
 };
 
 class GrowingCache : public KVCache {
@@ -40,6 +53,8 @@ class GrowingCache : public KVCache {
   at::Tensor seen_tensor(const at::Device& device) const override;
   int64_t attended_length(int64_t new_tokens) const override { return seen_ + new_tokens; }
   void reset() override;
+  /// Refuses: a new shape each step would be a new program each step.
+  std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
@@ -57,6 +72,7 @@ class StaticCache : public KVCache {
   at::Tensor seen_tensor(const at::Device& device) const override;
   int64_t attended_length(int64_t new_tokens) const override;
   void reset() override;
+  std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
   int64_t capacity() const { return capacity_; }
 
  private:

@@ -65,6 +65,7 @@ struct Flat {
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> fixed;
   const char* refused = nullptr;
+  std::vector<std::function<void()>> afterwards;
 };
 
 /// A result: its tensors, and the value they belong into.
@@ -97,6 +98,7 @@ class Collect : public LeafVisitor {
   void tensor(at::Tensor& tensor) override { flat_.tensors.push_back(tensor); }
   void fixed(int64_t value) override { flat_.fixed.push_back(value); }
   void refuse(const char* why) override { flat_.refused = why; }
+  void afterwards(std::function<void()> note) override { flat_.afterwards.push_back(std::move(note)); }
 
  private:
   Flat& flat_;
@@ -132,6 +134,7 @@ class Compiled<R(Args...)> {
     Values values(args...);
     const auto flat = flatten(values);
     const auto made = core_->call(flat, original(values));
+    for (const auto& note : flat.afterwards) note();
     if constexpr (!std::is_void_v<R>) {
       auto result = *static_cast<const std::decay_t<R>*>(made.frame.get());
       detail::Replace replace(made.tensors);

@@ -4,6 +4,7 @@
 //   compile.h      make a function or a module fast: compile(model), compile_regions(model)
 //   compile_step.h a whole training step as one program
 //   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
+//   generate.h     more tokens for a prompt: generate(*model, {.input_ids = ids}, config), Decoder
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -17,6 +18,7 @@
 #include "graft/compile_step.h"
 #include "graft/config.h"
 #include "graft/error.h"
+#include "graft/generate.h"
 #include "graft/leaves.h"
 #include "graft/model.h"
 #include "graft/peft.h"

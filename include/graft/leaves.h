@@ -11,6 +11,7 @@
 
 #include <array>
 #include <bit>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ class LeafVisitor {
   virtual void fixed(int64_t value) = 0;
   /// This value cannot be part of a compiled call; it runs eagerly and says why.
   virtual void refuse(const char* why) = 0;
+  /// What the caller's own value must note on the host once the call is done, however it was run: a compiled
+  /// call changes tensors, and no counters of the function's code.
+  virtual void afterwards(std::function<void()> note) { static_cast<void>(note); }
 };
 
 /// Specialise it for your own types.

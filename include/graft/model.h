@@ -45,8 +45,10 @@ struct Leaves<ModelInputs> {
   static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
     visit_leaves(visitor, inputs.input_ids, inputs.attention_mask, inputs.position_ids, inputs.token_type_ids,
                  inputs.pixel_values, inputs.labels);
+    visitor.fixed(inputs.past_key_values != nullptr);
     if (inputs.past_key_values)
-      visitor.refuse("the call has a key/value cache, which changes outside the graph");
+      inputs.past_key_values =
+          inputs.past_key_values->visited(visitor, inputs.input_ids.defined() ? inputs.input_ids.size(1) : 0);
   }
 };
 template <>
@@ -66,6 +68,9 @@ class PreTrainedModel : public torch::nn::Module {
   const std::string& architecture() const { return architecture_; }
   at::ScalarType dtype() const;
   at::Device device() const;
+
+  /// How many positions the model has a table for; none where any position can be computed (rotary ones).
+  virtual std::optional<int64_t> position_limit() const { return {}; }
 
   /// Writes config.json and model.safetensors (or shards), each whole or not at all. A tensor that two names
   /// share is stored once.

@@ -48,6 +48,7 @@ class BertModel : public PreTrainedModel {
   at::Tensor pooled(const at::Tensor& hidden) { return pooler->forward(hidden.select(1, 0)); }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
+  std::optional<int64_t> position_limit() const override { return embeddings->positions(); }
   std::shared_ptr<BertEmbeddings> embeddings;
 
  private:
@@ -116,6 +117,7 @@ class BertWithPredictions : public PreTrainedModel {
   }
 
   void set_checkpointing(bool on) override { bert->set_checkpointing(on); }
+  std::optional<int64_t> position_limit() const override { return bert->position_limit(); }
 
  protected:
   at::Tensor logits(const ModelInputs& inputs) { return cls->forward(bert->hidden_states(inputs)); }

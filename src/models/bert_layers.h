@@ -23,6 +23,8 @@ class BertEmbeddings : public torch::nn::Module {
   BertEmbeddings(const nn::Build& b, const BertSizes& s);
   at::Tensor forward(const ModelInputs& inputs);
 
+  int64_t positions() const { return positions_; }
+
   std::shared_ptr<nn::Embedding> word_embeddings;
 
  private:

@@ -17,6 +17,7 @@ template <class Body>
 class BodyWithHead : public PreTrainedModel {
  public:
   void set_checkpointing(bool on) override { body_->set_checkpointing(on); }
+  std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
 
  protected:
   BodyWithHead(const nn::Build& b, const Config& config)

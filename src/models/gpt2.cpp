@@ -175,6 +175,7 @@ class GPT2Model : public PreTrainedModel {
   }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
+  std::optional<int64_t> position_limit() const override { return positions_; }
   at::Tensor token_table() const { return wte->weight; }
   std::optional<int64_t> pad_token_id() const { return config().optional_integer("pad_token_id"); }
 

@@ -203,6 +203,7 @@ class OPTModel : public PreTrainedModel {
 
   OPTModel(const nn::Build& b, const Config& config) : PreTrainedModel(config), pad_(pad_token(config, 1)) {
     const OPTSizes s(config);
+    positions_ = s.positions;
     decoder = b.child<OPTDecoder>(*this, "decoder", s, padding_row(pad_, s.vocab));
   }
 
@@ -212,11 +213,13 @@ class OPTModel : public PreTrainedModel {
   }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
+  std::optional<int64_t> position_limit() const override { return positions_; }
   at::Tensor token_table() const { return decoder->embed_tokens->weight; }
   std::optional<int64_t> pad_token_id() const { return pad_; }
 
  private:
   std::optional<int64_t> pad_;
+  int64_t positions_ = 0;
   bool checkpointing_ = false;
   std::shared_ptr<OPTDecoder> decoder;
 };

@@ -24,6 +24,12 @@ void GrowingCache::reset() {
   seen_ = 0;
 }
 
+std::shared_ptr<KVCache> GrowingCache::visited(LeafVisitor& visitor, int64_t /*new_tokens*/) {
+  visitor.fixed(-1);  // a program for a call with a static cache is none for this one
+  visitor.refuse("the call has a growing key/value cache, whose shape is new each step: use a StaticCache");
+  return shared_from_this();
+}
+
 StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
   if (capacity < 1)
     throw UsageError("[cache] a static cache needs a capacity of at least 1, got " +
@@ -64,6 +70,25 @@ void StaticCache::advance(int64_t tokens) {
 void StaticCache::reset() {
   seen_ = 0;
   if (position_.defined()) position_.zero_();
+  // What is masked is multiplied by zero, which a leftover infinity would survive.
+  for (auto& [keys, values] : layers_)
+    if (keys.defined()) keys.zero_(), values.zero_();
+}
+
+std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_tokens) {
+  attended_length(new_tokens);  // compiled code would not notice that it writes past the end
+  visitor.fixed(static_cast<int64_t>(layers_.size()));
+  if (layers_.empty() || !position_.defined()) {
+    visitor.refuse("the static cache has no buffers yet: its first call, which makes them, runs eagerly");
+    return shared_from_this();
+  }
+  auto copy = std::make_shared<StaticCache>(*this);
+  visitor.tensor(copy->position_);
+  for (auto& [keys, values] : copy->layers_) visit_leaves(visitor, keys, values);
+  visitor.afterwards([self = std::static_pointer_cast<StaticCache>(shared_from_this()), new_tokens] {
+    self->seen_ += new_tokens;
+  });
+  return copy;
 }
 
 }  // namespace graft

@@ -30,6 +30,13 @@ inline int64_t offset_in_root(const ir::Value& value) {
 
 inline int64_t bytes_of(const ir::TensorType& type) { return type.span() * ir::size_of(type.dtype); }
 
+/// What a step of the schedule reads or writes.
+inline std::vector<const ir::Value*> touched_by(const codegen::Step& step) {
+  if (!step.external) return {step.buffers.begin(), step.buffers.end()};
+  const auto inputs = step.external->inputs();
+  return {inputs.begin(), inputs.end()};
+}
+
 /// A slot of the table: one tensor that a run deals with.
 struct Slot {
   enum class Kind : uint8_t { input, arena, own, made, view } kind;
@@ -68,6 +75,12 @@ struct Action {
   std::unique_ptr<PackedProduct> packed;
   // or any other call:
   std::unique_ptr<AtenCall> call;
+  // which, if it is an index_copy, a run in place does upon the input itself:
+  struct Update {
+    size_t input, index, source, out;
+    int64_t dim;
+  };
+  std::optional<Update> update;
 
   std::vector<size_t> wanted_by;  // columns of the routing table: one must be in use; empty: it always runs
   std::vector<size_t> zeros;      // slots that get zeros when it does not run

@@ -21,7 +21,6 @@
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
 #include "runtime/action.h"
-#include "runtime/aten_call.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
 #include "support/log.h"
@@ -36,10 +35,10 @@ using runtime::bytes_of;
 using runtime::Frame;
 using runtime::none;
 using runtime::offset_in_root;
-using runtime::Pointer;
 using runtime::Product;
 using runtime::product_of;
 using runtime::Slot;
+using runtime::touched_by;
 
 class Scheduled : public Executable {
  public:
@@ -269,6 +268,10 @@ class Scheduled : public Executable {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type()) return;
+    if (result->producer() && result->producer()->op() == "aten::index_copy") {
+      update_in_place(graph, schedule, pair);
+      return;
+    }
     auto& slot = slots_[numbers_.at(result)];
     if (slot.kind != Slot::Kind::own || aliased_.contains(input) || aliased_.contains(result)) return;
     for (const auto* other : graph.results())
@@ -290,6 +293,33 @@ class Scheduled : public Executable {
       if (written && !reads_where_it_writes(step, *result, *input)) return;
     }
     if (written) slot.into = pair.input;
+  }
+
+  /// Some rows of an input are written anew (a key/value cache's): the others stay where they are, if nobody
+  /// reads the input as it was afterwards.
+  void update_in_place(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
+    const auto* result = graph.results()[pair.result];
+    const auto* input = graph.inputs()[pair.input].get();
+    const auto& node = *result->producer();
+    const auto *index = ir::value_of(node, "index"), *source = ir::value_of(node, "source");
+    if (ir::value_of(node, "self") != input || &root_of(*index) == input || &root_of(*source) == input ||
+        aliased_.contains(input) || aliased_.contains(result))
+      return;
+    for (const auto* other : graph.results())
+      if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
+    Action* mine = nullptr;
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      const auto& step = schedule.steps[i];
+      const auto touched = touched_by(step);
+      if (mine && std::any_of(touched.begin(), touched.end(),
+                              [&](const Value* value) { return &root_of(*value) == input; }))
+        return;
+      if (step.external == &node) mine = &actions_[i];
+    }
+    const auto dim = ir::number_of(node, "dim");
+    if (!mine || !dim) return;
+    mine->update = {slot_of(*input), slot_of(*index), slot_of(*source), slot_of(*result),
+                    static_cast<int64_t>(*dim)};
   }
 
   /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
@@ -505,6 +535,10 @@ class Scheduled : public Executable {
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
     } else if (action.product) {
       multiply(action, frame);
+    } else if (in_place && action.update) {
+      const auto& [input, index, source, out, dim] = *action.update;
+      frame.table[out] = frame.table[input];
+      frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
     } else {
       action.call->run(frame.table);
     }

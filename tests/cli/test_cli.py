@@ -42,7 +42,7 @@ def fails(done, status, *words):
 
 def test_version_and_help():
     assert "torch 2." in graft("--version").stdout
-    for command in ([], ["forward"], ["explain"], ["info"], ["init"], ["merge"], ["combine"]):
+    for command in ([], ["forward"], ["generate"], ["explain"], ["info"], ["init"], ["merge"], ["combine"]):
         done = graft(*command, "--help")
         assert done.returncode == 0
         assert "Example" in done.stdout
@@ -52,7 +52,9 @@ def test_version_and_help():
     "arguments",
     [[], ["nonsense"], ["forward"], ["forward", "--model", "x", "--unknown"], ["info"],
      ["forward", "--model", "x", "--input", "y", "--output", "z", "--dtype", "int3"],
-     ["forward", "--model", "x", "--input", "y", "--output", "z", "--repeat", "-1"]],
+     ["forward", "--model", "x", "--input", "y", "--output", "z", "--repeat", "-1"],
+     ["generate"], ["generate", "--model", "x"], ["generate", "--model", "x", "--input", "y", "--prompt", "z"],
+     ["generate", "--model", "x", "--input", "y", "--max-new-tokens", "0"], ["generate", "--model", "x", "--input", "y", "--top-k", "many"]],
 )
 def test_wrong_usage_is_status_2(arguments):
     assert graft(*arguments).returncode == 2
@@ -322,3 +324,67 @@ def test_pickle_is_refused_with_advice(name, tmp_path):
 def test_no_checkpoint_at_all(tmp_path):
     fails(graft("info", tmp_path), 1, "config.json")
     fails(graft("info", tmp_path / "nowhere.safetensors"), 1, "nowhere")
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder = tmp_path_factory.mktemp("decoder")
+    GPT2LMHeadModel(GPT2Config(vocab_size=80, n_embd=24, n_layer=1, n_head=2, n_positions=32, eos_token_id=None)).save_pretrained(folder)
+    return folder
+
+
+def test_a_text_prompt_needs_a_tokenizer(decoder):
+    done = graft("generate", "--model", decoder, "--prompt", "a text")
+    assert done.returncode == 1 and "tokenizer" in done.stderr and "--input" in done.stderr
+
+
+@pytest.mark.parametrize("flags", [["--temperature", "0.5"], ["--top-k", "3"], ["--top-p", "0.5"], ["--min-p", "0.1"], ["--seed", "1"]])
+def test_flags_of_sampling_need_do_sample(model, inputs, flags):
+    fails(graft("generate", "--model", model, "--input", inputs, *flags), 2, flags[0], "--do-sample")
+
+
+@pytest.mark.parametrize("flags", [["--temperature", "0"], ["--temperature", "-1"], ["--top-k", "-3"], ["--top-p", "1.5"], ["--min-p", "2"],
+                                   ["--repetition-penalty", "0"]])
+def test_senseless_sampling_is_wrong_usage(model, inputs, flags):
+    fails(graft("generate", "--model", model, "--input", inputs, "--do-sample", *flags), 2, flags[0][2:].replace("-", "_"))
+
+
+@pytest.mark.parametrize("tensors,words", [
+    ({"input_ids": torch.tensor([[5, 99999]])}, ("99999", "vocabulary")),
+    ({"input_ids": torch.tensor([[5, -1]])}, ("-1", "vocabulary")),
+    ({"input_ids": torch.zeros(2, 0, dtype=torch.int64)}, ("[2, 0]",)),
+    ({"input_ids": torch.tensor([5, 6])}, ("[batch, seq]",)),
+    ({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}, ("attention_mask", "[1, 3]")),
+    ({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.zeros(1, 2, dtype=torch.int64)}, ("row 0", "padding")),
+    ({"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5, 6]])}, ("labels",)),
+    ({"attention_mask": torch.ones(1, 2, dtype=torch.int64)}, ("input_ids",)),
+])
+def test_senseless_prompts(decoder, tmp_path, tensors, words):
+    save_file(tensors, tmp_path / "in.safetensors")
+    done = graft("generate", "--model", decoder, "--input", tmp_path / "in.safetensors", "--output", tmp_path / "out.safetensors")
+    assert done.returncode == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_more_tokens_than_positions(decoder, inputs):
+    done = graft("generate", "--model", decoder, "--input", inputs, "--max-new-tokens", 100000)
+    assert done.returncode == 1 and "positions" in done.stderr and "max_new_tokens" in done.stderr
+
+
+def test_generate_prints_ids_or_json(decoder, inputs, tmp_path):
+    flags = ("generate", "--model", decoder, "--input", inputs, "--max-new-tokens", 4)
+    plain = graft(*flags)
+    assert plain.returncode == 0, plain.stderr
+    rows = [[int(word) for word in line.split()] for line in plain.stdout.splitlines()]
+    assert [len(row) for row in rows] == [7, 7] and rows[0][:3] == [0, 1, 2]
+    values = json.loads(graft(*flags, "--json").stdout)
+    assert values["sequences"] == rows and values["report"]["new_tokens"] == 4
+    out, report = tmp_path / "out.safetensors", tmp_path / "report.json"
+    done = graft(*flags, "--output", out, "--report", report, "--compile", "--fullgraph")
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+    assert load_file(out)["sequences"].tolist() == rows
+    assert json.loads(report.read_text())["graphs"] == 1

@@ -3,7 +3,9 @@
 #include <torch/utils.h>
 
 #include "graft/cache.h"
+#include "graft/compile.h"
 #include "graft/error.h"
+#include "graft/model.h"
 
 namespace graft {
 namespace {
@@ -47,6 +49,79 @@ TEST(StaticCache, StartsAgainAfterReset) {
   cache.reset();
   EXPECT_EQ(cache.seen(), 0);
   EXPECT_EQ(cache.seen_tensor(at::kCPU).item<int64_t>(), 0);
+}
+
+/// A model of one layer: keys are the tokens, values their squares; gives all values that are held.
+ModelOutput attend(const ModelInputs& inputs) {
+  const auto x = inputs.input_ids.to(torch::kFloat).view({1, 1, -1, 1});
+  auto [keys, values] = inputs.past_key_values->update(0, x, x * x);
+  inputs.past_key_values->advance(x.size(2));
+  return {.logits = keys + values};
+}
+
+at::Tensor ids(int64_t from, int64_t count) { return torch::arange(from, from + count).view({1, count}); }
+
+TEST(StaticCache, OneProgramServesAllSteps) {
+  const at::NoGradGuard no_grad;
+  reset();
+  const auto fast = compile(attend, {.fullgraph = true});
+  const auto cache = std::make_shared<StaticCache>(12), other = std::make_shared<StaticCache>(12);
+  attend({.input_ids = ids(1, 3), .past_key_values = cache});
+  attend({.input_ids = ids(1, 3), .past_key_values = other});
+  for (int64_t step = 0; step < 9; ++step) {
+    const auto got = fast({.input_ids = ids(4 + step, 1), .past_key_values = cache}).logits;
+    const auto want = attend({.input_ids = ids(4 + step, 1), .past_key_values = other}).logits;
+    EXPECT_TRUE(torch::equal(got, want)) << step;
+    EXPECT_EQ(cache->seen(), 4 + step);
+    EXPECT_EQ(cache->seen_tensor(at::kCPU).item<int64_t>(), 4 + step);
+  }
+  EXPECT_EQ(counters().graphs, 1);
+  EXPECT_EQ(counters().recompiles, 0);
+  // The program writes where it is told to: what does not fit is refused before it runs.
+  EXPECT_THROW(fast({.input_ids = ids(13, 1), .past_key_values = cache}), UsageError);
+  EXPECT_EQ(cache->seen(), 12);
+}
+
+TEST(StaticCache, AnotherCacheOfTheShapeIsTheSameProgram) {
+  const at::NoGradGuard no_grad;
+  reset();
+  const auto fast = compile(attend, {.fullgraph = true});
+  for (int64_t round = 0; round < 4; ++round) {
+    const auto cache = std::make_shared<StaticCache>(4);
+    attend({.input_ids = ids(round, 2), .past_key_values = cache});
+    const auto got = fast({.input_ids = ids(7, 1), .past_key_values = cache}).logits.flatten();
+    EXPECT_EQ(got[0].item<float>(), static_cast<float>(round + round * round));
+    EXPECT_EQ(got[2].item<float>(), 56.f);
+  }
+  EXPECT_EQ(counters().graphs, 1);
+}
+
+TEST(StaticCache, FirstCallMakesBuffersAndRunsEagerly) {
+  const at::NoGradGuard no_grad;
+  reset();
+  const auto cache = std::make_shared<StaticCache>(4);
+  const auto fast = compile(attend);
+  fast({.input_ids = ids(1, 2), .past_key_values = cache});
+  EXPECT_EQ(cache->seen(), 2);
+  EXPECT_EQ(counters().graph_breaks, 1);
+  fast({.input_ids = ids(3, 1), .past_key_values = cache});
+  EXPECT_EQ(cache->seen(), 3);
+  EXPECT_EQ(counters().graphs, 1);
+}
+
+/// A program for a call without a cache was taken for one with a cache: the guards did not see the
+/// difference.
+TEST(GrowingCache, IsNeverServedByAProgramWithoutOne) {
+  const at::NoGradGuard no_grad;
+  reset();
+  const auto fast = compile([](const ModelInputs& inputs) {
+    return inputs.past_key_values ? attend(inputs)
+                                  : ModelOutput{.logits = inputs.input_ids.to(torch::kFloat)};
+  });
+  fast({.input_ids = ids(1, 2)});
+  const auto cache = std::make_shared<GrowingCache>();
+  for (int64_t step = 0; step < 3; ++step)
+    EXPECT_EQ(fast({.input_ids = ids(1, 2), .past_key_values = cache}).logits.numel(), 2 * (step + 1));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ void add_bench(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_forward(CLI::App& app);
+void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_init(CLI::App& app);
 void add_merge(CLI::App& app);

@@ -49,12 +49,20 @@ void ModelFlags::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
-std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
+LoadOptions ModelFlags::options() const {
   if (device == "cuda" && !torch::cuda::is_available())
     throw Error("[device] --device cuda: torch sees no CUDA device on this machine");
   LoadOptions options{.device = at::Device(device), .progress = progress_bar("loading")};
   if (!dtype.empty()) options.dtype = io::floating_dtype(dtype, "--dtype");
-  return AutoModelForAny::from_pretrained(model, options);
+  return options;
+}
+
+std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
+  return AutoModelForAny::from_pretrained(model, options());
+}
+
+std::shared_ptr<PreTrainedModel> ModelFlags::load_causal_lm() const {
+  return AutoModelForCausalLM::from_pretrained(model, options());
 }
 
 void AdapterFlags::add_to(CLI::App& command) {

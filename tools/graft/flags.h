@@ -15,7 +15,13 @@ struct ModelFlags {
   std::string model, dtype, device = "cpu";
 
   void add_to(CLI::App& command);
+  /// By the architecture that the checkpoint names.
   std::shared_ptr<PreTrainedModel> load() const;
+  /// With a head for the next token, whatever head the checkpoint has.
+  std::shared_ptr<PreTrainedModel> load_causal_lm() const;
+
+ private:
+  LoadOptions options() const;
 };
 
 /// One --adapter: [NAME=]DIR[:WEIGHT].

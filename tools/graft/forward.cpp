@@ -13,6 +13,7 @@
 #include "graft/safetensors.h"
 #include "inputs.h"
 #include "io/format/atomic_file.h"
+#include "report.h"
 #include "runtime/memory_meter.h"
 
 namespace graft::cli {
@@ -151,13 +152,7 @@ void run(const ForwardFlags& flags) {
   report["median_ms"] = nullptr;
   report["min_ms"] = nullptr;
   if (!times.empty()) report["median_ms"] = times[times.size() / 2], report["min_ms"] = times.front();
-  for (const auto& [name, value] : {std::pair("graphs", after.graphs),
-                                    {"graph_breaks", after.graph_breaks},
-                                    {"recompiles", after.recompiles},
-                                    {"kernels", after.kernels},
-                                    {"extern_calls", after.extern_calls},
-                                    {"cache_hits", after.cache_hits}})
-    report[name] = value;
+  add_counters(report, after);
   report["peak_bytes"] = held_bytes(*model) + peak;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
   if (flags.json) std::cout << report.dump() << "\n";

@@ -1,0 +1,17 @@
+// One call of a model, with or without adapters, compiled or not.
+#pragma once
+#include <functional>
+
+#include "graft/generate.h"
+
+namespace graft::generation {
+
+using ModelCall = std::function<ModelOutput(const ModelInputs&)>;
+
+/// Of the last column, [batch, vocab]. UsageError where the model has no head for tokens.
+at::Tensor last_logits(const ModelOutput& output);
+
+/// UsageError where a model without adapters is asked for some.
+void refuse_adapters(const GenerateCall& call);
+
+}  // namespace graft::generation

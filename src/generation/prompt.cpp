@@ -1,0 +1,106 @@
+#include "generation/prompt.h"
+
+#include <ATen/ATen.h>
+
+#include "graft/error.h"
+#include "support/log.h"
+
+namespace graft::generation {
+namespace {
+
+std::string text(at::IntArrayRef sizes) {
+  std::string all = "[";
+  for (const auto size : sizes) all += (all.size() > 1 ? ", " : "") + std::to_string(size);
+  return all + "]";
+}
+
+void check_given(const ModelInputs& given) {
+  for (const auto& [name, is_given] : {std::pair("position_ids", given.position_ids.defined()),
+                                       {"token_type_ids", given.token_type_ids.defined()},
+                                       {"pixel_values", given.pixel_values.defined()},
+                                       {"labels", given.labels.defined()},
+                                       {"past_key_values", given.past_key_values != nullptr}})
+    if (is_given)
+      throw UsageError(std::string("[generate] a prompt has input_ids and attention_mask; there is ") + name +
+                       " too, which is not supported");
+  if (!given.input_ids.defined()) throw UsageError("[generate] there are no input_ids to go on with");
+  const auto& ids = given.input_ids;
+  if (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt))
+    throw UsageError("[generate] input_ids must be [batch, seq] of int64 or int32");
+  if (ids.numel() == 0)
+    throw UsageError("[generate] input_ids are " + text(ids.sizes()) + ": every row needs a token");
+  const auto& mask = given.attention_mask;
+  if (mask.defined() && mask.sizes() != ids.sizes())
+    throw UsageError("[generate] attention_mask is " + text(mask.sizes()) + " and input_ids are " +
+                     text(ids.sizes()) + ": they must be the same");
+}
+
+void check_vocabulary(const at::Tensor& ids, const Config& config) {
+  const auto vocab = config.optional_integer("vocab_size");
+  if (!vocab) return;
+  const auto least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
+  if (least < 0 || most >= *vocab)
+    throw UsageError("[generate] input_ids hold " + std::to_string(least < 0 ? least : most) +
+                     ", and the model's vocabulary has " + std::to_string(*vocab) + " tokens");
+}
+
+/// As given; else pad tokens are padding, unless a pad token is also what ends a row.
+at::Tensor mask_of(const ModelInputs& given, const at::Tensor& ids, const GenerationConfig& config) {
+  if (given.attention_mask.defined()) return given.attention_mask.to(ids.device()).ne(0).to(at::kLong);
+  const auto& eos = config.eos_token_id;
+  const auto pad = config.pad_token_id;
+  if (!pad || std::find(eos.begin(), eos.end(), *pad) != eos.end()) return at::ones_like(ids);
+  return ids.ne(*pad).to(at::kLong);
+}
+
+void check_mask(const at::Tensor& mask) {
+  const auto empty = mask.sum(1).eq(0).nonzero();
+  if (empty.size(0) > 0)
+    throw UsageError("[generate] row " + std::to_string(empty[0].item<int64_t>()) +
+                     " of the prompt is padding only");
+  if (mask.select(1, mask.size(1) - 1).eq(0).any().item<bool>())
+    log_warning(
+        "[generate] rows of the prompt end with padding: put it on the left, for the model goes on after the "
+        "last column");
+}
+
+/// transformers' rule: max_new_tokens, else max_length, else 20 as far as positions go.
+int64_t new_tokens(const GenerationConfig& config, int64_t length, const PreTrainedModel& model) {
+  constexpr int64_t by_default = 20;
+  if (config.max_new_tokens) return *config.max_new_tokens;
+  if (config.max_length) {
+    if (*config.max_length <= length)
+      throw UsageError("[generate] the prompt has " + std::to_string(length) + " tokens and max_length is " +
+                       std::to_string(*config.max_length) + ": raise it, or give max_new_tokens");
+    return *config.max_length - length;
+  }
+  const auto positions = model.config().optional_integer("max_position_embeddings");
+  return std::max<int64_t>(1, std::min(by_default, positions.value_or(INT64_MAX) - length));
+}
+
+/// The last new token is not run through the model.
+void check_room(const Prompt& prompt, const PreTrainedModel& model) {
+  const auto limit = model.position_limit();
+  if (limit && prompt.length() + prompt.new_tokens - 1 > *limit)
+    throw UsageError("[generate] a prompt of " + std::to_string(prompt.length()) + " tokens and " +
+                     std::to_string(prompt.new_tokens) + " new ones are more than the " +
+                     std::to_string(*limit) + " positions this model has: lower max_new_tokens");
+}
+
+}  // namespace
+
+Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model) {
+  config.check();
+  check_given(given);
+  Prompt prompt{.ids = given.input_ids.to(model.device(), at::kLong).contiguous()};
+  check_vocabulary(prompt.ids, model.config());
+  const auto mask = mask_of(given, prompt.ids, config);
+  check_mask(mask);
+  prompt.positions = (mask.cumsum(1) - 1).masked_fill(mask.eq(0), 0);
+  if (mask.eq(0).any().item<bool>()) prompt.mask = mask;
+  prompt.new_tokens = new_tokens(config, prompt.length(), model);
+  check_room(prompt, model);
+  return prompt;
+}
+
+}  // namespace graft::generation

@@ -1,0 +1,236 @@
+// graft generate: more tokens for a prompt.
+#include "graft/generate.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "flags.h"
+#include "graft/error.h"
+#include "graft/safetensors.h"
+#include "inputs.h"
+#include "io/format/atomic_file.h"
+#include "prompts.h"
+#include "report.h"
+
+namespace graft::cli {
+namespace {
+using Clock = std::chrono::steady_clock;
+
+struct GenerateFlags {
+  ModelFlags model;
+  AdapterFlags adapter;
+  CompileFlags compile;
+  std::vector<std::string> prompts;
+  std::string input, output, report;
+  bool ignore_eos = false, do_sample = false, json = false;
+  // What is given goes before what the checkpoint says.
+  std::optional<int64_t> max_new_tokens, min_new_tokens, top_k;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<uint64_t> seed;
+  CLI::App* command = nullptr;
+
+  void add_to(CLI::App& app);
+  void check() const;
+  GenerationConfig config() const;
+};
+
+void GenerateFlags::add_to(CLI::App& app) {
+  command = &app;
+  model.add_to(app);
+  app.add_option("--prompt", prompts, "Text to go on with; several are one batch");
+  app.add_option("--input", input, "safetensors with input_ids [, attention_mask], padding on the left");
+  app.add_option("--output", output, "safetensors to write: sequences, the prompt included");
+  app.add_option("--max-new-tokens", max_new_tokens, "Tokens to add at most")->check(CLI::PositiveNumber);
+  app.add_option("--min-new-tokens", min_new_tokens, "No end before so many")->check(CLI::NonNegativeNumber);
+  app.add_flag("--ignore-eos", ignore_eos, "Go on after the end of a sequence");
+  app.add_option("--repetition-penalty", repetition_penalty,
+                 "Above 1: tokens that are there become less likely");
+  constexpr auto group = "Sampling";
+  app.add_flag("--do-sample,!--greedy", do_sample,
+               "Draw tokens; --greedy: take the likeliest (default: what generation_config.json says, else "
+               "greedy)")
+      ->group(group);
+  app.add_option("--temperature", temperature, "Divides the logits")->group(group);
+  app.add_option("--top-k", top_k, "Draw among the K likeliest; 0: all")->group(group);
+  app.add_option("--top-p", top_p, "Draw among the likeliest that together have this probability")
+      ->group(group);
+  app.add_option("--min-p", min_p, "Leave out what is less likely than this share of the likeliest")
+      ->group(group);
+  app.add_option("--seed", seed, "The same seed draws the same tokens")->group(group);
+  app.add_option("--report", report, "Write times and counters as JSON");
+  app.add_flag("--json", json, "Print sequences, texts and the report as JSON");
+  adapter.add_to(app);
+  compile.add_to(app);
+}
+
+void GenerateFlags::check() const {
+  if (prompts.empty() == input.empty())
+    throw WrongUsage("give the prompt as text (--prompt) or as token ids (--input), one of them");
+}
+
+GenerationConfig GenerateFlags::config() const {
+  auto config = GenerationConfig::from_pretrained(model.model);
+  if (command->count("--do-sample") > 0) config.do_sample = do_sample;
+  for (const char* flag : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"})
+    if (!config.do_sample && command->count(flag) > 0)
+      throw WrongUsage(std::string(flag) + " says how to draw: give --do-sample too");
+  if (max_new_tokens) config.max_new_tokens = max_new_tokens;
+  if (min_new_tokens) config.min_new_tokens = min_new_tokens;
+  if (temperature) config.temperature = *temperature;
+  if (top_k) config.top_k = *top_k;
+  if (top_p) config.top_p = *top_p;
+  if (min_p) config.min_p = min_p;
+  if (repetition_penalty) config.repetition_penalty = *repetition_penalty;
+  if (ignore_eos) config.eos_token_id.clear();
+  if (config.do_sample) config.seed = seed;
+  try {
+    config.check();
+  } catch (const UsageError& error) {
+    throw WrongUsage(error.what());
+  }
+  return config;
+}
+
+/// When tokens came.
+class StepTimes {
+ public:
+  void tick() { at_.push_back(Clock::now()); }
+
+  /// The first two steps of a program are checked against eager, and compiling is part of the first: what is
+  /// measured comes after them.
+  void add_to(nlohmann::ordered_json& report, int64_t batch) const {
+    constexpr size_t warm = 4;
+    const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+    report["first_token_s"] = at_.empty() ? 0 : seconds(at_.front() - start_);
+    report["first_call_s"] = report["first_token_s"];
+    std::vector<double> steps;
+    for (size_t i = warm; i < at_.size(); ++i) steps.push_back(1e3 * seconds(at_[i] - at_[i - 1]));
+    std::sort(steps.begin(), steps.end());
+    for (const char* key : {"median_ms", "min_ms", "tokens_per_s"}) report[key] = nullptr;
+    if (steps.empty()) return;
+    report["median_ms"] = steps[steps.size() / 2];
+    report["min_ms"] = steps.front();
+    report["tokens_per_s"] = 1e3 * static_cast<double>(batch) / steps[steps.size() / 2];
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+  std::vector<Clock::time_point> at_;
+};
+
+std::vector<int64_t> row_of(const at::Tensor& sequences, int64_t row, int64_t from) {
+  const auto host = sequences[row].slice(0, from).cpu().contiguous();
+  const auto* values = host.const_data_ptr<int64_t>();
+  return {values, values + host.numel()};
+}
+
+/// Everything about one run of the command.
+class Generation {
+ public:
+  explicit Generation(const GenerateFlags& flags) : flags_(flags), config_(flags.config()) {
+    flags.compile.options();  // wrong ones before anything is loaded
+    if (!flags.prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
+    model_ = flags.model.load_causal_lm();
+    peft_ = flags.adapter.load(model_, flags.model.model, /*trainable=*/false);
+    prompt_ =
+        tokenizer_ ? encode_prompts(*tokenizer_, flags.prompts, pad()) : read_inputs(flags.input, *model_);
+  }
+
+  void run() {
+    StepTimes times;
+    // One row is printed as it comes; several would be mixed up.
+    const bool streams = tokenizer_ && !flags_.json && flags_.prompts.size() == 1;
+    GrowingText text(tokenizer_);
+    const GenerateCall call{.adapter_names = flags_.adapter.names,
+                            .on_tokens = [&](const std::vector<int64_t>& tokens) {
+                              times.tick();
+                              if (streams) std::cout << text.add(tokens[0]) << std::flush;
+                              return true;
+                            }};
+    const auto sequences = generated(call);
+    if (streams) std::cout << text.finish() << "\n";
+    if (!flags_.output.empty()) save_safetensors(flags_.output, {{"sequences", sequences.cpu()}});
+    if (!flags_.json && !streams) print(sequences);
+
+    nlohmann::ordered_json report{{"architecture", model_->architecture()},
+                                  {"new_tokens", sequences.size(1) - prompt_.input_ids.size(1)}};
+    times.add_to(report, sequences.size(0));
+    const auto counted = counters();
+    report["compile_s"] = counted.compile_seconds;
+    add_counters(report, counted);
+    if (!flags_.report.empty()) io::write_file_atomically(flags_.report, report.dump(2) + "\n");
+    if (flags_.json) print_json(sequences, std::move(report));
+  }
+
+ private:
+  int64_t pad() const {
+    return config_.pad_token_id.value_or(tokenizer_ ? tokenizer_->pad_token_id().value_or(0) : 0);
+  }
+
+  at::Tensor generated(const GenerateCall& call) {
+    if (!flags_.compile.compile)
+      return peft_ ? generate(*peft_, prompt_, config_, call) : generate(*model_, prompt_, config_, call);
+    const auto options = flags_.compile.options();
+    Decoder decoder = peft_ ? Decoder(peft_, options) : Decoder(model_, options);
+    return decoder.generate(prompt_, config_, call);
+  }
+
+  /// The new tokens of a row as text.
+  std::string text_of(const at::Tensor& sequences, int64_t row) const {
+    return tokenizer_->decode(row_of(sequences, row, prompt_.input_ids.size(1)));
+  }
+
+  void print(const at::Tensor& sequences) const {
+    if (!tokenizer_ && !flags_.output.empty()) return;
+    for (int64_t row = 0; row < sequences.size(0); ++row) {
+      if (tokenizer_) {
+        std::cout << "[" << row << "] " << text_of(sequences, row) << "\n";
+        continue;
+      }
+      const char* gap = "";
+      for (const int64_t id : row_of(sequences, row, 0)) std::cout << std::exchange(gap, " ") << id;
+      std::cout << "\n";
+    }
+  }
+
+  void print_json(const at::Tensor& sequences, nlohmann::ordered_json report) const {
+    nlohmann::ordered_json all;
+    for (int64_t row = 0; row < sequences.size(0); ++row) {
+      all["sequences"].push_back(row_of(sequences, row, 0));
+      if (tokenizer_) all["texts"].push_back(text_of(sequences, row));
+    }
+    all["report"] = std::move(report);
+    std::cout << all.dump() << "\n";
+  }
+
+  const GenerateFlags& flags_;
+  GenerationConfig config_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<PreTrainedModel> model_;
+  std::shared_ptr<PeftModel> peft_;
+  ModelInputs prompt_;
+};
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto* command = app.add_subcommand("generate", "Go on with a prompt, token by token");
+  auto flags = std::make_shared<GenerateFlags>();
+  flags->add_to(*command);
+  command->footer(
+      "Example:\n  graft generate --model checkpoints/llama --input ids.safetensors --max-new-tokens 40 "
+      "--output out.safetensors --compile\n  graft generate --model checkpoints/llama --adapter "
+      "de=adapters/de "
+      "--prompt \"Once upon a time\" --do-sample --temperature 0.8 --seed 1");
+  command->callback([flags] {
+    flags->check();
+    Generation(*flags).run();
+  });
+}
+
+}  // namespace graft::cli

@@ -1,0 +1,33 @@
+// Text for generation: prompts to a batch of token ids, and new tokens to text as they come.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "graft/model.h"
+#include "graft/tokenizer.h"
+
+namespace graft::cli {
+
+/// The checkpoint's tokenizer; an error that says what to do where it has none that can be read.
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& model);
+
+/// One row each, padded on the left.
+ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad);
+
+/// Text that grows with its tokens: gives what is new, and holds back what the next token may still change
+/// (an unfinished character, a space that is taken back).
+class GrowingText {
+ public:
+  explicit GrowingText(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  std::string add(int64_t token);
+  /// What was held back.
+  std::string finish();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<int64_t> tokens_;
+  std::string given_;
+};
+
+}  // namespace graft::cli
