@@ -269,7 +269,7 @@ def talker(tmp_path_factory):
     """A decoder with a tokenizer that graft can read: BERT's, letter by letter."""
     folder = tmp_path_factory.mktemp("talker")
     run(BUILD / "examples" / "make_tiny_bert", folder)
-    tokenizer = BertTokenizerFast(folder / "vocab.txt")
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"))
     torch.manual_seed(0)
     config = BertConfig(vocab_size=80, hidden_size=24, intermediate_size=30, num_hidden_layers=2, num_attention_heads=2, is_decoder=True,
                         max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id)
