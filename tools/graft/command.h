@@ -18,5 +18,6 @@ void add_forward(CLI::App& app);
 void add_info(CLI::App& app);
 void add_init(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_train(CLI::App& app);
 
 }  // namespace graft::cli
