@@ -5,6 +5,7 @@
 //   compile_step.h a whole training step as one program
 //   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
 //   generate.h     more tokens for a prompt: generate(*model, {.input_ids = ids}, config), Decoder
+//   trainer.h      the training loop: Trainer{peft, {.learning_rate = 1e-4}, read_tokens(file)}.train()
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -24,4 +25,5 @@
 #include "graft/peft.h"
 #include "graft/safetensors.h"
 #include "graft/tokenizer.h"
+#include "graft/trainer.h"
 #include "graft/version.h"

@@ -19,5 +19,6 @@ void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_init(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_train(CLI::App& app);
 
 }  // namespace graft::cli

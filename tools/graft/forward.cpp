@@ -110,14 +110,6 @@ double seconds(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int64_t held_bytes(const PreTrainedModel& model) {
-  int64_t bytes = 0;
-  for (const auto& [name, parameter] : model.unique_parameters())
-    bytes += static_cast<int64_t>(parameter.nbytes());
-  for (const auto& buffer : model.buffers()) bytes += static_cast<int64_t>(buffer.nbytes());
-  return bytes;
-}
-
 void run(const ForwardFlags& flags) {
   flags.compile.options();  // wrong ones before anything is loaded
   const auto model = flags.model.load();
@@ -145,14 +137,14 @@ void run(const ForwardFlags& flags) {
   std::sort(times.begin(), times.end());
 
   save_safetensors(flags.output, results);
-  const auto after = counters();
-  nlohmann::ordered_json report{
-      {"architecture", model->architecture()}, {"first_call_s", first}, {"compile_s", after.compile_seconds}};
+  nlohmann::ordered_json report{{"architecture", model->architecture()},
+                                {"first_call_s", first},
+                                {"compile_s", counters().compile_seconds}};
   // Null without --repeat: the first call is no steady state.
   report["median_ms"] = nullptr;
   report["min_ms"] = nullptr;
   if (!times.empty()) report["median_ms"] = times[times.size() / 2], report["min_ms"] = times.front();
-  add_counters(report, after);
+  add_counters(report);
   report["peak_bytes"] = held_bytes(*model) + peak;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
   if (flags.json) std::cout << report.dump() << "\n";

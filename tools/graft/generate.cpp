@@ -162,7 +162,7 @@ class Generation {
     times.add_to(report, sequences.size(0));
     const auto counted = counters();
     report["compile_s"] = counted.compile_seconds;
-    add_counters(report, counted);
+    add_counters(report);
     if (!flags_.report.empty()) io::write_file_atomically(flags_.report, report.dump(2) + "\n");
     if (flags_.json) print_json(sequences, std::move(report));
   }

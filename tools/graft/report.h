@@ -1,18 +1,14 @@
-// What every command's --report says of compilation.
+// What the reports of several commands have in common.
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "graft/compile.h"
+#include "graft/model.h"
 
 namespace graft::cli {
 
-inline void add_counters(nlohmann::ordered_json& report, const Counters& counters) {
-  report["graphs"] = counters.graphs;
-  report["graph_breaks"] = counters.graph_breaks;
-  report["recompiles"] = counters.recompiles;
-  report["kernels"] = counters.kernels;
-  report["extern_calls"] = counters.extern_calls;
-  report["cache_hits"] = counters.cache_hits;
-}
+/// Of the model's parameters and buffers.
+int64_t held_bytes(const PreTrainedModel& model);
+/// graphs, graph_breaks, recompiles, kernels, extern_calls, cache_hits: since the start of the program.
+void add_counters(nlohmann::ordered_json& report);
 
 }  // namespace graft::cli

@@ -1,0 +1,137 @@
+// Training: transformers' Trainer and TrainingArguments over a model or its adapters.
+//
+//   auto data = graft::read_tokens("tokens.safetensors");
+//   graft::Trainer trainer{peft, {.output_dir = "out", .learning_rate = 1e-4, .max_steps = 50}, data};
+//   trainer.train();
+//   trainer.save_model("out");   // PEFT loads it
+//
+// With the same data, seed and arguments a run on the CPU gives the same bits, also when it was killed and
+// resumed in between.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graft/compile.h"
+#include "graft/model.h"
+#include "graft/peft.h"
+
+namespace graft {
+
+/// transformers' TrainingArguments: the names and the defaults are its own.
+struct TrainingArguments {
+  /// Where checkpoint-N/ and metrics.jsonl go; empty: nothing is written.
+  std::filesystem::path output_dir = {};
+  double learning_rate = 5e-5;
+  /// "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",
+  /// "inverse_sqrt"
+  std::string lr_scheduler_type = "linear";
+  /// Below 1: a share of all steps.
+  double warmup_steps = 0;
+  /// "adamw_torch" (also "adamw_torch_fused"), "sgd", "adafactor"
+  std::string optim = "adamw_torch_fused";
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  /// Not applied to biases and normalisations.
+  double weight_decay = 0;
+  double max_grad_norm = 1;  ///< 0: no clipping
+  int64_t max_steps = -1;    ///< if positive, in place of num_train_epochs
+  double num_train_epochs = 3;
+  int64_t gradient_accumulation_steps = 1;
+  bool gradient_checkpointing = false;
+  uint64_t seed = 42;
+  int64_t save_steps = 500;                      ///< a checkpoint every so many steps; 0: none
+  std::optional<int64_t> save_total_limit = {};  ///< keep the last so many checkpoints
+  CompileOptions compile = {.backend = Backend::eager};
+};
+
+/// The batches of an epoch, in any order: a resumed run asks for those it has not seen. Derive your own from
+/// it.
+class TrainingData {
+ public:
+  virtual ~TrainingData() = default;
+  /// In one epoch; at least one.
+  virtual int64_t batches() const = 0;
+  /// The same for the same numbers, always. Without labels a language model is trained on its inputs.
+  virtual ModelInputs batch(int64_t epoch, int64_t index) const = 0;
+};
+
+/// A safetensors file of inputs with one dimension more than a model takes, batches along the first:
+/// input_ids [batches, batch, seq], perhaps labels and attention_mask. They are taken in order.
+std::shared_ptr<const TrainingData> read_tokens(const std::filesystem::path& path);
+
+struct JsonlOptions {
+  int64_t batch_size = 8;  ///< per_device_train_batch_size
+  /// By the seed, anew each epoch, in the order of transformers' Trainer.
+  bool shuffle = true;
+  uint64_t seed = 42;
+  std::optional<int64_t> max_length = {};  ///< longer rows are cut
+  /// Fewer different shapes, of which each is compiled by itself.
+  int64_t pad_to_multiple_of = 1;
+  bool skip_bad_rows = false;                          ///< else the first one is an error
+  std::function<void(int64_t count)> on_skipped = {};  ///< told how many were left out
+};
+
+/// A file with one JSON object a line: {"input_ids": [..][, "labels": [..]]}, {"text": ..[, "text_pair":
+/// ..]}, or {"prompt": .., "completion": ..}, of which the prompt is not judged; for a classifier with
+/// "label". Other fields are left alone. FormatError names the line and the reason. Text goes through the
+/// tokenizer in the folder `tokenizer`.
+std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path,
+                                               const PreTrainedModel& model,
+                                               const std::filesystem::path& tokenizer,
+                                               const JsonlOptions& options = {});
+
+/// What one step of the optimizer did.
+struct TrainingStep {
+  int64_t step = 0;  ///< counted from 1
+  int64_t max_steps = 0;
+  double epoch = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  std::optional<double> grad_norm = {};  ///< before clipping
+  int64_t tokens = 0;                    ///< or images, of this step
+  double seconds = 0;                    ///< that it took
+};
+
+struct TrainOutput {
+  int64_t global_step = 0;
+  double training_loss = 0;               ///< mean over the steps
+  std::vector<double> losses = {};        ///< one a step, also those before a resume
+  std::vector<double> step_seconds = {};  ///< of the steps done now
+};
+
+struct EvalMetrics {
+  double loss = 0;
+  std::optional<double> perplexity = {};  ///< of language models
+  std::optional<double> accuracy = {};    ///< of tokens, or of rows for a classifier; none for a regression
+  int64_t items = 0;                      ///< tokens or rows that were judged
+};
+
+class Trainer {
+ public:
+  /// Trains the active adapters.
+  Trainer(std::shared_ptr<PeftModel> model, TrainingArguments arguments,
+          std::shared_ptr<const TrainingData> data);
+  /// Trains all parameters that require a gradient.
+  Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments,
+          std::shared_ptr<const TrainingData> data);
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+
+  /// With `resume` goes on from the last whole checkpoint in output_dir, or starts where there is none.
+  TrainOutput train(bool resume = false);
+  EvalMetrics evaluate(const TrainingData& data);
+  /// The trained adapter, or the model: as PEFT or transformers load it.
+  void save_model(const std::filesystem::path& dir) const;
+  /// Called after each step.
+  void on_step(std::function<void(const TrainingStep&)> callback);
+  int64_t max_steps() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace graft

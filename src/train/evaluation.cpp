@@ -1,0 +1,67 @@
+#include "train/evaluation.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "graft/error.h"
+#include "models/architecture.h"
+#include "nn/loss.h"
+#include "train/batches.h"
+
+namespace graft::train {
+namespace {
+
+/// How many labels the largest logit hits.
+int64_t hits(const ModelInputs& batch, at::Tensor logits, Task task) {
+  auto labels = batch.labels;
+  if (task == Task::causal_lm) {
+    labels = labels.slice(1, 1);
+    logits = logits.slice(1, 0, -1);
+  }
+  const auto right = logits.argmax(-1).eq(labels.view(logits.sizes().slice(0, logits.dim() - 1)));
+  return right.sum().item<int64_t>();  // -100 is never the largest logit's place
+}
+
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_(module.is_training()) {
+    module_.eval();
+  }
+  ~EvaluationMode() { module_.train(was_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_;
+};
+
+}  // namespace
+
+EvalMetrics evaluate(const Subject& subject, const TrainingData& data, const CompileOptions& options) {
+  const EvaluationMode mode(*subject.module());
+  const at::NoGradGuard no_grad;
+  const auto forward = compile(subject.forward(), options, {subject.module()});
+  const auto task = find_architecture(subject.model().architecture()).task;
+  EvalMetrics metrics;
+  int64_t right = 0;
+  bool classes = true;
+  for (int64_t i = 0; i < data.batches(); ++i) {
+    const auto batch = ready_for(subject.model(), data.batch(0, i));
+    const auto count = judged(subject.model(), batch);
+    if (count == 0) continue;
+    const auto out = forward(batch);
+    metrics.loss += out.loss.item<double>() * static_cast<double>(count);
+    metrics.items += count;
+    classes &= !at::isFloatingType(batch.labels.scalar_type()) && out.logits.size(-1) > 1;
+    if (classes) right += hits(batch, out.logits, task);
+  }
+  if (metrics.items == 0) throw UsageError("[train] the data to evaluate on have no label that counts");
+  metrics.loss /= static_cast<double>(metrics.items);
+  if (classes) metrics.accuracy = static_cast<double>(right) / static_cast<double>(metrics.items);
+  if (task == Task::causal_lm || task == Task::masked_lm) metrics.perplexity = std::exp(metrics.loss);
+  return metrics;
+}
+
+}  // namespace graft::train

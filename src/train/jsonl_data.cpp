@@ -1,0 +1,163 @@
+// Rows of a JSONL file as batches: shuffled anew each epoch, padded to the longest row of a batch.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+#include "graft/error.h"
+#include "graft/trainer.h"
+#include "io/format/mapped_file.h"
+#include "io/format/quote.h"
+#include "models/heads.h"
+#include "nn/loss.h"
+#include "support/log.h"
+#include "train/jsonl_row.h"
+
+namespace graft {
+namespace {
+
+using train::Example;
+
+class Rows : public TrainingData {
+ public:
+  Rows(std::vector<Example> examples, const JsonlOptions& options, int64_t pad)
+      : examples_(std::move(examples)), options_(options), pad_(pad) {
+    for (const auto& each : examples_) has_types_ |= !each.token_type_ids.empty();
+  }
+
+  int64_t batches() const override {
+    return (static_cast<int64_t>(examples_.size()) + options_.batch_size - 1) / options_.batch_size;
+  }
+
+  ModelInputs batch(int64_t epoch, int64_t index) const override {
+    const auto order = order_of(epoch);
+    const auto first = static_cast<size_t>(index * options_.batch_size);
+    const auto last = std::min(first + static_cast<size_t>(options_.batch_size), examples_.size());
+    std::vector<const Example*> rows;
+    for (size_t i = first; i < last; ++i) rows.push_back(&examples_[static_cast<size_t>((*order)[i])]);
+    return together(rows);
+  }
+
+ private:
+  /// The permutation that Accelerate's sampler draws for this seed and epoch, so that the order is that of
+  /// transformers' Trainer.
+  std::shared_ptr<const std::vector<int64_t>> order_of(int64_t epoch) const {
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (order_ && order_epoch_ == epoch) return order_;
+    auto order = std::make_shared<std::vector<int64_t>>(examples_.size());
+    if (options_.shuffle) {
+      const auto drawn = at::randperm(
+          static_cast<int64_t>(examples_.size()),
+          at::make_generator<at::CPUGeneratorImpl>(options_.seed + static_cast<uint64_t>(epoch)), at::kLong);
+      std::copy_n(drawn.const_data_ptr<int64_t>(), order->size(), order->begin());
+    } else {
+      std::iota(order->begin(), order->end(), 0);
+    }
+    order_ = order;
+    order_epoch_ = epoch;
+    return order_;
+  }
+
+  ModelInputs together(const std::vector<const Example*>& rows) const {
+    size_t longest = 0;
+    for (const auto* row : rows) longest = std::max(longest, row->input_ids.size());
+    const auto multiple = options_.pad_to_multiple_of;
+    const auto count = static_cast<int64_t>(rows.size()),
+               width = (static_cast<int64_t>(longest) + multiple - 1) / multiple * multiple;
+    const auto fill = [&](int64_t value) { return at::full({count, width}, value, at::kLong); };
+    const auto put = [&](const at::Tensor& to, int64_t row, const std::vector<int64_t>& values) {
+      std::copy(values.begin(), values.end(), to.mutable_data_ptr<int64_t>() + row * width);
+    };
+    ModelInputs batch{.input_ids = fill(pad_), .attention_mask = fill(0)};
+    if (has_types_) batch.token_type_ids = fill(0);
+    const bool by_token = std::holds_alternative<std::vector<int64_t>>(rows[0]->labels);
+    if (by_token) batch.labels = fill(nn::kIgnoredLabel);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto& row = *rows[static_cast<size_t>(i)];
+      put(batch.input_ids, i, row.input_ids);
+      put(batch.attention_mask, i, std::vector<int64_t>(row.input_ids.size(), 1));
+      if (has_types_) put(batch.token_type_ids, i, row.token_type_ids);
+      if (by_token) put(batch.labels, i, std::get<std::vector<int64_t>>(row.labels));
+    }
+    if (!by_token) batch.labels = row_labels(rows);
+    return batch;
+  }
+
+  static at::Tensor row_labels(const std::vector<const Example*>& rows) {
+    std::vector<at::Tensor> each;
+    for (const auto* row : rows) {
+      if (const auto* number = std::get_if<int64_t>(&row->labels))
+        each.push_back(at::scalar_tensor(*number, at::kLong));
+      else if (const auto* value = std::get_if<double>(&row->labels))
+        each.push_back(at::scalar_tensor(*value, at::kFloat));
+      else
+        each.push_back(at::tensor(std::get<std::vector<double>>(row->labels)).to(at::kFloat));
+    }
+    return at::stack(each);
+  }
+
+  std::vector<Example> examples_;
+  JsonlOptions options_;
+  int64_t pad_;
+  bool has_types_ = false;
+  mutable std::mutex guard_;
+  mutable int64_t order_epoch_ = -1;
+  mutable std::shared_ptr<const std::vector<int64_t>> order_;
+};
+
+/// Calls `use` with each line that is not blank, and its number counted from 1.
+void each_line(std::string_view text, const std::function<void(std::string_view, int64_t)>& use) {
+  int64_t number = 0;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    auto line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    ++number;
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) use(line, number);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path,
+                                               const PreTrainedModel& model,
+                                               const std::filesystem::path& tokenizer,
+                                               const JsonlOptions& options) {
+  if (options.batch_size < 1) throw UsageError("[train] the batch size must be at least 1");
+  if (options.pad_to_multiple_of < 1) throw UsageError("[train] pad_to_multiple_of must be at least 1");
+  const io::MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  train::RowReader reader(model, tokenizer, options.max_length);
+  std::vector<Example> examples;
+  int64_t bad = 0;
+  std::string first_bad;
+  each_line(text, [&](std::string_view line, int64_t number) {
+    try {
+      auto example = reader.read(line);
+      // Numbers per class in one row and a class in the next are two different tasks.
+      if (!examples.empty() && examples[0].labels.index() != example.labels.index())
+        throw FormatError("its label is of another kind than that of the rows before");
+      examples.push_back(std::move(example));
+    } catch (const FormatError& error) {
+      const auto what = "line " + std::to_string(number) + ": " + error.what();
+      if (!options.skip_bad_rows)
+        throw FormatError("[data] " + io::quote_path(path) + ", " + what +
+                          ". Correct the row, or leave bad rows out with --skip-bad-rows");
+      if (bad++ == 0) first_bad = what;
+    }
+  });
+  if (examples.empty())
+    throw FormatError("[data] " + io::quote_path(path) +
+                      (bad > 0 ? " has only bad rows; the first: " + first_bad : " has no rows"));
+  if (bad > 0)
+    log_warning("[data] " + io::quote_path(path) + ": " + std::to_string(bad) + " bad rows of " +
+                std::to_string(bad + static_cast<int64_t>(examples.size())) +
+                " are left out; the first: " + first_bad);
+  if (options.on_skipped) options.on_skipped(bad);
+  const auto pad = pad_token(model.config(), {}).value_or(0);
+  return std::make_shared<Rows>(std::move(examples), options, std::max<int64_t>(0, pad));
+}
+
+}  // namespace graft

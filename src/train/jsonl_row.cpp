@@ -1,0 +1,195 @@
+#include "train/jsonl_row.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "graft/error.h"
+#include "io/format/json.h"
+#include "io/format/quote.h"
+#include "io/format/utf8.h"
+#include "nn/loss.h"
+
+namespace graft::train {
+using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw FormatError(what); }
+
+std::string text_field(const json& row, const char* name) {
+  if (!row.contains(name)) refuse(std::string("\"") + name + "\" is missing");
+  if (!row[name].is_string()) refuse(std::string("\"") + name + "\" must be a text");
+  return row[name].get<std::string>();
+}
+
+std::vector<int64_t> integers(const json& row, const char* name) {
+  const auto& list = row[name];
+  const bool fine = list.is_array() && std::all_of(list.begin(), list.end(),
+                                                   [](const json& v) { return v.is_number_integer(); });
+  if (!fine) refuse(std::string("\"") + name + "\" must be a list of integers");
+  return list.get<std::vector<int64_t>>();
+}
+
+std::optional<int64_t> positions_of(const Config& config) {
+  for (const char* key : {"max_position_embeddings", "n_positions"})
+    if (config.has(key)) return config.integer(key);
+  return {};
+}
+
+}  // namespace
+
+RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder,
+                     std::optional<int64_t> max_length)
+    : task_(find_architecture(model.architecture()).task),
+      num_labels_(model.config().num_labels()),
+      vocab_size_(model.config().integer("vocab_size", 0)),
+      positions_(positions_of(model.config())),
+      max_length_(max_length),
+      folder_(std::move(folder)) {
+  if (task_ == Task::base)
+    throw UsageError("[train] " + model.architecture() +
+                     " has no head and so no loss; train a checkpoint with a head");
+  if (task_ == Task::image_classification)
+    throw UsageError("[train] JSONL rows hold text; give images as --tokens with pixel_values");
+  if (max_length && *max_length < 1) throw UsageError("[train] max_length must be at least 1");
+  // Where it is a list, generation may stop at any of them; the first ends a training text.
+  try {
+    eos_ = model.config().optional_integer("eos_token_id");
+  } catch (const ConfigError&) {
+    if (const auto all = model.config().integers("eos_token_id"); !all.empty()) eos_ = all[0];
+  }
+}
+
+const Tokenizer& RowReader::tokenizer() {
+  if (tokenizer_) return *tokenizer_;
+  try {
+    tokenizer_ = Tokenizer::from_pretrained(folder_);
+  } catch (const Error& error) {
+    // Not the row's fault: it must not be skipped as a bad one.
+    throw UsageError("[train] the rows have text, and the tokenizer in " + io::quote_path(folder_) +
+                     " cannot be used: " + error.what() + ". Give rows with input_ids instead");
+  }
+  return *tokenizer_;
+}
+
+std::vector<int64_t> RowReader::encode(const std::string& text, bool special) {
+  return tokenizer().encode(text, {}, special).ids;
+}
+
+void RowReader::read_ids(const json& row, Example& example) const {
+  example.input_ids = integers(row, "input_ids");
+  if (row.contains("token_type_ids")) {
+    example.token_type_ids = integers(row, "token_type_ids");
+    if (example.token_type_ids.size() != example.input_ids.size())
+      refuse("\"token_type_ids\" is not as long as \"input_ids\"");
+  }
+  if (task_ == Task::sequence_classification) return;
+  if (row.contains("labels")) {
+    auto labels = integers(row, "labels");
+    if (labels.size() != example.input_ids.size()) refuse("\"labels\" is not as long as \"input_ids\"");
+    example.labels = std::move(labels);
+  } else if (task_ == Task::masked_lm) {
+    refuse("\"labels\" is missing, which a masked language model needs");
+  } else {
+    example.labels = example.input_ids;
+  }
+}
+
+void RowReader::read_text(const json& row, Example& example) {
+  const auto text = text_field(row, "text");
+  if (row.contains("text_pair")) {
+    auto both = tokenizer().encode(text, text_field(row, "text_pair"));
+    example.input_ids = std::move(both.ids);
+    example.token_type_ids = std::move(both.type_ids);
+  } else {
+    example.input_ids = encode(text, true);
+  }
+  if (task_ == Task::masked_lm) refuse("a masked language model needs \"input_ids\" with \"labels\"");
+  if (task_ == Task::causal_lm) example.labels = example.input_ids;
+}
+
+/// The model is judged by the completion and the end of the text only.
+void RowReader::read_completion(const json& row, Example& example) {
+  if (task_ != Task::causal_lm) refuse("\"prompt\" with \"completion\" is for causal language models");
+  example.input_ids = encode(text_field(row, "prompt"), true);
+  std::vector<int64_t> labels(example.input_ids.size(), nn::kIgnoredLabel);
+  auto completion = encode(text_field(row, "completion"), false);
+  if (eos_) completion.push_back(*eos_);
+  example.input_ids.insert(example.input_ids.end(), completion.begin(), completion.end());
+  labels.insert(labels.end(), completion.begin(), completion.end());
+  example.labels = std::move(labels);
+}
+
+void RowReader::read_class(const json& row, Example& example) const {
+  const auto* key = row.contains("label") ? "label" : "labels";
+  if (!row.contains(key)) refuse("\"label\" is missing");
+  const auto& label = row[key];
+  const auto in_range = "an integer from 0 to " + std::to_string(num_labels_ - 1);
+  if (num_labels_ == 1) {
+    if (!label.is_number()) refuse("\"label\" must be a number");
+    example.labels = label.get<double>();
+  } else if (label.is_array()) {
+    const bool numbers =
+        std::all_of(label.begin(), label.end(), [](const json& value) { return value.is_number(); });
+    if (!numbers || static_cast<int64_t>(label.size()) != num_labels_)
+      refuse("\"label\" must be a list of " + std::to_string(num_labels_) + " numbers, or " + in_range);
+    example.labels = label.get<std::vector<double>>();
+  } else {
+    if (!label.is_number_integer()) refuse("\"label\" must be " + in_range);
+    const auto value = label.get<int64_t>();
+    if (value < 0 || value >= num_labels_)
+      refuse("\"label\" is " + std::to_string(value) + " and must be " + in_range);
+    example.labels = value;
+  }
+}
+
+void RowReader::check(const Example& example) const {
+  const auto& ids = example.input_ids;
+  if (ids.empty()) refuse("there is no token in it");
+  const auto out_of_vocabulary = [&](int64_t id) { return vocab_size_ > 0 && (id < 0 || id >= vocab_size_); };
+  for (const auto id : ids)
+    if (out_of_vocabulary(id))
+      refuse("token " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(vocab_size_));
+  if (positions_ && static_cast<int64_t>(ids.size()) > *positions_)
+    refuse("it has " + std::to_string(ids.size()) + " tokens, and the model " + std::to_string(*positions_) +
+           " positions; --max-length cuts longer rows");
+  const auto* labels = std::get_if<std::vector<int64_t>>(&example.labels);
+  if (labels == nullptr || task_ == Task::sequence_classification) return;
+  bool judged = false;
+  for (size_t i = 0; i < labels->size(); ++i) {
+    if ((*labels)[i] == nn::kIgnoredLabel) continue;
+    if (out_of_vocabulary((*labels)[i]))
+      refuse("label " + std::to_string((*labels)[i]) + " is neither -100 nor in the vocabulary of " +
+             std::to_string(vocab_size_));
+    judged |= i > 0 || task_ != Task::causal_lm;
+  }
+  if (!judged) refuse("it has no token to be judged by");
+}
+
+Example RowReader::read(std::string_view line) {
+  if (const auto bad = io::find_invalid_utf8(line); bad != std::string_view::npos)
+    refuse("byte " + std::to_string(bad + 1) + " is not UTF-8");
+  const auto row = io::parse_json(line, "the row");
+  if (!row.is_object()) refuse("a row must be a JSON object");
+  Example example;
+  if (row.contains("input_ids"))
+    read_ids(row, example);
+  else if (row.contains("text"))
+    read_text(row, example);
+  else if (row.contains("prompt") || row.contains("completion"))
+    read_completion(row, example);
+  else
+    refuse("there is none of \"input_ids\", \"text\", and \"prompt\" with \"completion\"");
+  if (task_ == Task::sequence_classification) read_class(row, example);
+  if (max_length_ && example.input_ids.size() > static_cast<size_t>(*max_length_)) {
+    const auto length = static_cast<size_t>(*max_length_);
+    example.input_ids.resize(length);
+    if (!example.token_type_ids.empty()) example.token_type_ids.resize(length);
+    if (auto* labels = std::get_if<std::vector<int64_t>>(&example.labels); labels && !labels->empty())
+      labels->resize(length);
+  }
+  check(example);
+  return example;
+}
+
+}  // namespace graft::train

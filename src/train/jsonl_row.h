@@ -1,0 +1,48 @@
+// One line of a JSONL file as an example to train on.
+#pragma once
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "graft/model.h"
+#include "graft/tokenizer.h"
+#include "models/architecture.h"
+
+namespace graft::train {
+
+struct Example {
+  std::vector<int64_t> input_ids, token_type_ids;
+  /// For each token where the model judges tokens; for the row a class, a number, or a number per class.
+  std::variant<std::vector<int64_t>, int64_t, double, std::vector<double>> labels;
+};
+
+/// Reads rows for one model.
+class RowReader {
+ public:
+  /// The tokenizer is looked for in `folder` when the first row with text comes.
+  RowReader(const PreTrainedModel& model, std::filesystem::path folder, std::optional<int64_t> max_length);
+
+  /// FormatError with the reason, without the place.
+  Example read(std::string_view line);
+
+ private:
+  const Tokenizer& tokenizer();
+  std::vector<int64_t> encode(const std::string& text, bool special);
+  void read_ids(const nlohmann::json& row, Example& example) const;
+  void read_text(const nlohmann::json& row, Example& example);
+  void read_completion(const nlohmann::json& row, Example& example);
+  void read_class(const nlohmann::json& row, Example& example) const;
+  void check(const Example& example) const;
+
+  Task task_;
+  int64_t num_labels_, vocab_size_;
+  std::optional<int64_t> positions_, eos_, max_length_;
+  std::filesystem::path folder_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+}  // namespace graft::train

@@ -1,0 +1,173 @@
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "graft/error.h"
+#include "io/format/atomic_file.h"
+#include "io/format/io_error.h"
+#include "io/format/json.h"
+#include "support/file_descriptor.h"
+#include "support/log.h"
+
+namespace graft::train {
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kUnfinished = ".unfinished-checkpoint-";
+constexpr const char* kState = "trainer_state.json";
+
+/// The names in log_history are transformers' own.
+ordered_json to_json(const TrainingStep& step) {
+  ordered_json line{
+      {"step", step.step}, {"epoch", step.epoch}, {"loss", step.loss}, {"learning_rate", step.learning_rate}};
+  if (step.grad_norm) line["grad_norm"] = *step.grad_norm;
+  line["tokens"] = step.tokens;
+  line["seconds"] = step.seconds;
+  return line;
+}
+
+TrainingStep from_json(const json& line, int64_t max_steps) {
+  TrainingStep step{.step = line.at("step"),
+                    .max_steps = max_steps,
+                    .epoch = line.at("epoch"),
+                    .loss = line.at("loss"),
+                    .learning_rate = line.at("learning_rate"),
+                    .tokens = line.at("tokens"),
+                    .seconds = line.at("seconds")};
+  if (line.contains("grad_norm")) step.grad_norm = line["grad_norm"].get<double>();
+  return step;
+}
+
+void sync_folder(const fs::path& dir) {
+  const FileDescriptor folder(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) ::fsync(folder.get());
+}
+
+/// The checkpoint, if all of it is there; else why not.
+std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
+  try {
+    const auto state = io::read_json_file(dir / kState);
+    for (const auto& [name, bytes] : state.at("files").items()) {
+      std::error_code error;
+      if (const auto size = fs::file_size(dir / name, error); error || size != bytes.get<uint64_t>())
+        return name + " is missing or incomplete";
+    }
+    SavedRun run{dir, state.at("global_step"), {}, state.at("arguments")};
+    if (run.global_step != number) return "it says that it is of another step";
+    for (const auto& line : state.at("log_history"))
+      run.log.push_back(from_json(line, state.at("max_steps")));
+    return run;
+  } catch (const Error& error) {
+    return std::string(error.what());
+  } catch (const json::exception& error) {
+    return std::string(kState) + " is not graft's: " + error.what();
+  }
+}
+
+/// Never seen half-removed under its name.
+void remove_checkpoint(const fs::path& dir) {
+  const auto aside = dir.parent_path() / (kUnfinished + dir.filename().string());
+  std::error_code error;
+  fs::remove_all(aside, error);
+  fs::rename(dir, aside, error);
+  if (!error) fs::remove_all(aside, error);
+  if (error) log_warning("[train] cannot remove " + dir.string() + ": " + error.message());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path dir) : dir_(std::move(dir)) {
+  std::error_code error;
+  fs::create_directories(dir_, error);
+  if (error)
+    throw IoError("[train] cannot create the folder " + io::quote_path(dir_) + ": " + error.message());
+  std::vector<fs::path> left;
+  for (fs::directory_iterator at(dir_, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename().string().starts_with(kUnfinished)) left.push_back(at->path());
+  for (const auto& path : left) fs::remove_all(path, error);
+}
+
+std::vector<std::pair<int64_t, fs::path>> RunFolder::checkpoints() const {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator at(dir_, error), end; !error && at != end; at.increment(error)) {
+    const auto name = at->path().filename().string();
+    if (!name.starts_with(kPrefix) || !at->is_directory(error)) continue;
+    int64_t number = 0;
+    const auto* first = name.data() + std::string_view(kPrefix).size();
+    const auto* last = name.data() + name.size();
+    const auto [stop, code] = std::from_chars(first, last, number);
+    if (code == std::errc() && stop == last && number > 0) found.emplace_back(number, at->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::optional<SavedRun> RunFolder::last() const {
+  auto all = checkpoints();
+  for (auto at = all.rbegin(); at != all.rend(); ++at) {
+    auto run = read(at->second, at->first);
+    if (auto* whole = std::get_if<SavedRun>(&run)) return std::move(*whole);
+    log_warning("[train] " + at->second.string() +
+                " is not whole and is passed over: " + std::get<std::string>(run));
+  }
+  return {};
+}
+
+void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const json& arguments,
+                     const std::function<void(const fs::path&)>& write) const {
+  const auto name = std::to_string(step);
+  const auto unfinished = dir_ / (kUnfinished + name), whole = dir_ / (kPrefix + name);
+  std::error_code error;
+  fs::remove_all(unfinished, error);
+  try {
+    if (!fs::create_directory(unfinished, error)) io::throw_io_error("create", unfinished, error.value());
+    write(unfinished);
+    ordered_json state{{"global_step", step},
+                       {"max_steps", log.empty() ? 0 : log.back().max_steps},
+                       {"epoch", log.empty() ? 0.0 : log.back().epoch},
+                       {"arguments", arguments}};
+    for (const auto& entry : fs::recursive_directory_iterator(unfinished))
+      if (entry.is_regular_file())
+        state["files"][fs::relative(entry.path(), unfinished).string()] = entry.file_size();
+    state["log_history"] = ordered_json::array();
+    for (const auto& each : log) state["log_history"].push_back(to_json(each));
+    io::write_file_atomically(unfinished / kState, state.dump(1) + "\n");
+  } catch (...) {
+    fs::remove_all(unfinished, error);
+    throw;
+  }
+  sync_folder(unfinished);
+  if (fs::exists(whole, error)) remove_checkpoint(whole);  // one that was not whole
+  fs::rename(unfinished, whole, error);
+  if (error) io::throw_io_error("rename", unfinished, error.value());
+  sync_folder(dir_);
+}
+
+void RunFolder::keep_last(int64_t limit) const {
+  const auto all = checkpoints();
+  for (size_t i = 0; i + static_cast<size_t>(limit) < all.size(); ++i) remove_checkpoint(all[i].second);
+}
+
+void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
+  const auto path = dir_ / "metrics.jsonl";
+  std::string text;
+  for (const auto& step : log) text += to_json(step).dump() + "\n";
+  io::write_file_atomically(path, text);
+  metrics_.open(path, std::ios::app);
+}
+
+void RunFolder::add_metrics(const TrainingStep& step) {
+  metrics_ << to_json(step).dump() << std::endl;
+  if (!metrics_) throw IoError("[train] cannot write " + io::quote_path(dir_ / "metrics.jsonl"));
+}
+
+}  // namespace graft::train

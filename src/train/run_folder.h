@@ -1,0 +1,51 @@
+// What a run keeps in its output folder: checkpoint-N/ and metrics.jsonl.
+//
+// A checkpoint is made in a folder of another name and renamed when all of it is on disk, so that whatever is
+// called checkpoint-N is whole; trainer_state.json, written last, lists the files with their sizes, so that a
+// copy of a checkpoint that is not whole is found out, too.
+#pragma once
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "graft/trainer.h"
+
+namespace graft::train {
+
+struct SavedRun {
+  std::filesystem::path dir;
+  int64_t global_step = 0;
+  std::vector<TrainingStep> log;
+  nlohmann::json arguments;  ///< of the run that wrote it
+};
+
+class RunFolder {
+ public:
+  /// Creates it, and removes what a killed run left half-written.
+  explicit RunFolder(std::filesystem::path dir);
+
+  /// The last whole checkpoint; others are passed over with a warning.
+  std::optional<SavedRun> last() const;
+  bool has_checkpoints() const { return !checkpoints().empty(); }
+  /// `write` puts the tensors into the folder it is given.
+  void save(int64_t step, const std::vector<TrainingStep>& log, const nlohmann::json& arguments,
+            const std::function<void(const std::filesystem::path&)>& write) const;
+  /// Removes all checkpoints but the last `limit`.
+  void keep_last(int64_t limit) const;
+
+  /// Begins metrics.jsonl with the steps of `log`.
+  void begin_metrics(const std::vector<TrainingStep>& log);
+  /// One line; IoError when it cannot be written.
+  void add_metrics(const TrainingStep& step);
+
+ private:
+  /// By number, lowest first.
+  std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints() const;
+
+  std::filesystem::path dir_;
+  std::ofstream metrics_;
+};
+
+}  // namespace graft::train

@@ -1,0 +1,27 @@
+// One step of training: from batches to changed tensors.
+#pragma once
+#include "train/subject.h"
+
+namespace graft::train {
+
+struct Stepped {
+  double loss;
+  std::optional<double> grad_norm;  ///< before clipping
+};
+
+class Stepper {
+ public:
+  virtual ~Stepper() = default;
+  /// The loss is the mean over all labels of the batches, of which `counts` has the numbers.
+  virtual Stepped step(const std::vector<ModelInputs>& batches, const std::vector<int64_t>& counts,
+                       double learning_rate) = 0;
+  /// What the optimizer keeps, as Optimizer::state() names it, whoever does the step.
+  virtual NamedTensors state() const = 0;
+  virtual void restore(const SafetensorsFile& from) = 0;
+};
+
+/// The whole step as one compiled program where compile_step() can do it; else a compiled loss, its gradients
+/// and an optimizer.
+std::unique_ptr<Stepper> make_stepper(const Subject& subject, const TrainingArguments& arguments);
+
+}  // namespace graft::train

@@ -1,0 +1,214 @@
+// The training loop.
+#include "graft/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "graft/error.h"
+#include "support/log.h"
+#include "train/batches.h"
+#include "train/evaluation.h"
+#include "train/run_folder.h"
+#include "train/saved_state.h"
+#include "train/schedule.h"
+#include "train/stepper.h"
+
+namespace graft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check(const TrainingArguments& a) {
+  const auto refuse = [](const std::string& what) { throw UsageError("[train] " + what); };
+  if (a.gradient_accumulation_steps < 1) refuse("gradient_accumulation_steps must be at least 1");
+  if (!(a.max_grad_norm >= 0)) refuse("max_grad_norm must be at least 0 (0: no clipping)");
+  if (!(a.weight_decay >= 0)) refuse("weight_decay must be at least 0");
+  if (a.max_steps <= 0 && !(a.num_train_epochs > 0))
+    refuse("num_train_epochs must be above 0 where max_steps is not given");
+  if (a.save_steps < 0) refuse("save_steps must be at least 0 (0: no checkpoints)");
+  if (a.save_total_limit && *a.save_total_limit < 1) refuse("save_total_limit must be at least 1");
+}
+
+/// What decides how a run goes; kept with its checkpoints.
+nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
+  return {{"learning_rate", a.learning_rate},
+          {"lr_scheduler_type", a.lr_scheduler_type},
+          {"warmup_steps", a.warmup_steps},
+          {"optim", a.optim},
+          {"adam_beta1", a.adam_beta1},
+          {"adam_beta2", a.adam_beta2},
+          {"adam_epsilon", a.adam_epsilon},
+          {"weight_decay", a.weight_decay},
+          {"max_grad_norm", a.max_grad_norm},
+          {"max_steps", max_steps},
+          {"gradient_accumulation_steps", a.gradient_accumulation_steps},
+          {"seed", a.seed}};
+}
+
+/// Changing them on purpose is fine, but then the run is not the one it would have been.
+void warn_of_other_arguments(const nlohmann::json& before, const nlohmann::json& now) {
+  for (const auto& [name, value] : now.items())
+    if (before.value(name, nlohmann::json()) != value)
+      log_warning("[train] " + name + " is " + value.dump() + " and was " +
+                  before.value(name, nlohmann::json()).dump() + " in the run that is resumed");
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  std::unique_ptr<train::Subject> subject;
+  TrainingArguments args;
+  std::shared_ptr<const TrainingData> data;
+  int64_t updates_per_epoch, max_steps;
+  train::Schedule schedule;
+  std::unique_ptr<train::Stepper> stepper;
+  std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
+
+  Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
+       std::shared_ptr<const TrainingData> batches)
+      : subject(std::move(what)),
+        args((check(arguments), std::move(arguments))),
+        data(std::move(batches)),
+        updates_per_epoch((data->batches() + args.gradient_accumulation_steps - 1) /
+                          args.gradient_accumulation_steps),
+        max_steps(args.max_steps > 0 ? args.max_steps
+                                     : static_cast<int64_t>(std::ceil(
+                                           args.num_train_epochs * static_cast<double>(updates_per_epoch)))),
+        schedule(args.lr_scheduler_type, args.learning_rate,
+                 train::warmup_count(args.warmup_steps, max_steps), max_steps),
+        stepper(train::make_stepper(*subject, args)) {
+    if (args.gradient_checkpointing) subject->model().gradient_checkpointing_enable();
+  }
+
+  /// The batches of one step; fewer at the end of an epoch.
+  std::vector<ModelInputs> batches_of(int64_t step) const {
+    const int64_t epoch = step / updates_per_epoch, update = step % updates_per_epoch;
+    const int64_t first = update * args.gradient_accumulation_steps;
+    std::vector<ModelInputs> batches;
+    for (int64_t i = first; i < std::min(first + args.gradient_accumulation_steps, data->batches()); ++i)
+      batches.push_back(train::ready_for(subject->model(), data->batch(epoch, i)));
+    return batches;
+  }
+
+  double epoch_after(int64_t step) const {
+    const int64_t batch =
+        std::min(((step % updates_per_epoch) + 1) * args.gradient_accumulation_steps, data->batches());
+    return static_cast<double>(step / updates_per_epoch) +
+           static_cast<double>(batch) / static_cast<double>(data->batches());
+  }
+
+  TrainingStep do_step(int64_t step) {
+    const auto start = Clock::now();
+    TrainingStep done{.step = step + 1,
+                      .max_steps = max_steps,
+                      .epoch = epoch_after(step),
+                      .learning_rate = schedule.learning_rate(step)};
+    const auto batches = batches_of(step);
+    std::vector<int64_t> counts;
+    for (const auto& batch : batches) {
+      counts.push_back(train::judged(subject->model(), batch));
+      done.tokens += train::size_of(batch);
+    }
+    if (std::accumulate(counts.begin(), counts.end(), int64_t{0}) == 0)
+      throw UsageError("[train] the batches of step " + std::to_string(step + 1) +
+                       " have no label that counts (all are -100)");
+    const auto [loss, norm] = stepper->step(batches, counts, done.learning_rate);
+    if (!std::isfinite(loss)) not_finite("loss", loss, step);
+    if (norm && !std::isfinite(*norm)) not_finite("norm of the gradients", *norm, step);
+    done.loss = loss;
+    done.grad_norm = norm;
+    done.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return done;
+  }
+
+  [[noreturn]] void not_finite(const std::string& what, double value, int64_t step) const {
+    throw Error("[train] the " + what + " is " + std::to_string(value) + " at step " +
+                std::to_string(step + 1) + " of " + std::to_string(max_steps) +
+                ". Lower the learning rate, clip gradients, or look at the batch");
+  }
+
+  /// The steps done before.
+  std::vector<TrainingStep> prepare(std::optional<train::RunFolder>& folder, bool resume) {
+    at::manual_seed(args.seed);
+    if (args.output_dir.empty()) {
+      if (resume) throw UsageError("[train] to resume, output_dir must say where the checkpoints are");
+      return {};
+    }
+    folder.emplace(args.output_dir);
+    std::vector<TrainingStep> log;
+    if (resume) {
+      if (const auto saved = folder->last()) {
+        warn_of_other_arguments(saved->arguments, to_json(args, max_steps));
+        subject->load(saved->dir);
+        stepper = train::make_stepper(*subject, args);  // the tensors may be others now
+        train::load_state(saved->dir, *subject, *stepper);
+        log = saved->log;
+      } else {
+        log_warning("[train] " + args.output_dir.string() +
+                    " has no whole checkpoint to resume from: the run starts at the beginning");
+      }
+    } else if (folder->has_checkpoints()) {
+      throw UsageError("[train] " + args.output_dir.string() +
+                       " has checkpoints of another run: go on from them with --resume, remove them, or "
+                       "choose another folder");
+    }
+    folder->begin_metrics(log);
+    return log;
+  }
+
+  TrainOutput train(bool resume) {
+    std::optional<train::RunFolder> folder;
+    auto log = prepare(folder, resume);
+    TrainOutput out;
+    for (const auto& step : log) out.losses.push_back(step.loss);
+    const auto arguments = to_json(args, max_steps);
+    const bool was_training = subject->module()->is_training();
+    subject->module()->train(true);
+    for (auto step = static_cast<int64_t>(log.size()); step < max_steps; ++step) {
+      log.push_back(do_step(step));
+      const auto& done = log.back();
+      out.losses.push_back(done.loss);
+      out.step_seconds.push_back(done.seconds);
+      if (folder) {
+        folder->add_metrics(done);
+        if (args.save_steps > 0 && done.step % args.save_steps == 0) {
+          folder->save(done.step, log, arguments,
+                       [&](const auto& dir) { train::save_state(dir, *subject, *stepper); });
+          if (args.save_total_limit) folder->keep_last(*args.save_total_limit);
+        }
+      }
+      on_step(done);
+    }
+    subject->module()->train(was_training);
+    out.global_step = static_cast<int64_t>(log.size());
+    out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
+                        static_cast<double>(std::max<size_t>(1, out.losses.size()));
+    return out;
+  }
+};
+
+Trainer::Trainer(std::shared_ptr<PeftModel> model, TrainingArguments arguments,
+                 std::shared_ptr<const TrainingData> data)
+    : impl_(std::make_unique<Impl>(train::train_adapters(std::move(model)), std::move(arguments),
+                                   std::move(data))) {}
+Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments,
+                 std::shared_ptr<const TrainingData> data)
+    : impl_(std::make_unique<Impl>(train::train_all(std::move(model)), std::move(arguments),
+                                   std::move(data))) {}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+TrainOutput Trainer::train(bool resume) { return impl_->train(resume); }
+EvalMetrics Trainer::evaluate(const TrainingData& data) {
+  return train::evaluate(*impl_->subject, data, impl_->args.compile);
+}
+void Trainer::save_model(const std::filesystem::path& dir) const { impl_->subject->save(dir); }
+void Trainer::on_step(std::function<void(const TrainingStep&)> callback) {
+  impl_->on_step = callback ? std::move(callback) : [](const TrainingStep&) {};
+}
+int64_t Trainer::max_steps() const { return impl_->max_steps; }
+
+}  // namespace graft

@@ -1,0 +1,91 @@
+// Training: what has no counterpart in Python to be compared with. (The rest: tests/oracle/test_train.py.)
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "graft/error.h"
+#include "graft/trainer.h"
+#include "train/optimizer.h"
+#include "train/run_folder.h"
+#include "train/schedule.h"
+#include "train/subject.h"
+#include "unit/temp_dir.h"
+
+namespace graft {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Schedule, WarmupIsANumberOrAShare) {
+  EXPECT_EQ(train::warmup_count(0, 50), 0);
+  EXPECT_EQ(train::warmup_count(7, 50), 7);
+  EXPECT_EQ(train::warmup_count(0.03, 50), 2);  // 1.5 rounded up
+  EXPECT_THROW(train::warmup_count(-1, 50), UsageError);
+}
+
+TEST(Schedule, WrongOnesAreNamed) {
+  EXPECT_THROW(train::Schedule("steep", 1e-3, 0, 10), UsageError);
+  EXPECT_THROW(train::Schedule("linear", 0, 0, 10), UsageError);
+  EXPECT_THROW(train::Schedule("polynomial", 1e-8, 0, 10), UsageError);
+}
+
+TEST(WeightDecay, SparesBiasesAndNormalisations) {
+  for (const char* name : {"model.layers.0.self_attn.q_proj.weight", "transformer.h.0.normal.weight",
+                           "base_model.model.layers.0.q_proj.lora_A.weight", "resnet.normalization.weight"})
+    EXPECT_TRUE(train::decays_by_name(name)) << name;
+  for (const char* name : {"a.q_proj.bias", "model.norm.weight", "norm", "a.q_norm.weight",
+                           "a.LayerNorm.weight", "model.layers.0.input_layernorm.weight", "a.RMSNorm.scale"})
+    EXPECT_FALSE(train::decays_by_name(name)) << name;
+}
+
+TEST(Clipping, LeavesSmallGradientsAlone) {
+  const auto small = at::full({4}, 0.1), large = at::full({4}, 10.0);
+  EXPECT_NEAR(train::clip_grad_norm({small, at::Tensor()}, 1).item<double>(), 0.2, 1e-6);
+  EXPECT_TRUE(at::allclose(small, at::full({4}, 0.1)));
+  EXPECT_NEAR(train::clip_grad_norm({large}, 1).item<double>(), 20, 1e-4);
+  EXPECT_NEAR(large.norm().item<double>(), 1, 1e-5);
+}
+
+TEST(RunFolder, FindsTheLastWholeCheckpoint) {
+  const TempDir temp;
+  const train::RunFolder folder(temp.path() / "out");
+  const std::vector<TrainingStep> log{{.step = 1, .max_steps = 9, .loss = 2.5, .grad_norm = 0.1}};
+  const auto write = [](const fs::path& dir) { std::ofstream(dir / "weights") << "1234"; };
+  EXPECT_FALSE(folder.last());
+  for (const int64_t step : {2, 10, 9}) folder.save(step, log, {{"seed", 1}}, write);
+  ASSERT_TRUE(folder.last());
+  EXPECT_EQ(folder.last()->global_step, 10);  // by number, not by name
+  EXPECT_EQ(folder.last()->log[0].loss, 2.5);
+  EXPECT_EQ(folder.last()->arguments["seed"], 1);
+
+  std::ofstream(temp.path() / "out" / "checkpoint-10" / "weights") << "123";
+  EXPECT_EQ(folder.last()->global_step, 9);
+  fs::create_directory(temp.path() / "out" / "checkpoint-11");
+  fs::create_directory(temp.path() / "out" / "checkpoint-x");
+  EXPECT_EQ(folder.last()->global_step, 9);
+}
+
+TEST(RunFolder, AFailedSaveLeavesNothing) {
+  const TempDir temp;
+  const train::RunFolder folder(temp.path());
+  folder.save(1, {}, {}, [](const fs::path&) {});
+  EXPECT_THROW(folder.save(2, {}, {}, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
+  EXPECT_EQ(folder.last()->global_step, 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 1);
+}
+
+TEST(RunFolder, CleansUpAndKeepsTheLast) {
+  const TempDir temp;
+  fs::create_directory(temp.path() / ".unfinished-checkpoint-3");
+  const train::RunFolder folder(temp.path());
+  EXPECT_FALSE(fs::exists(temp.path() / ".unfinished-checkpoint-3"));
+  for (const int64_t step : {1, 2, 10}) folder.save(step, {}, {}, [](const fs::path&) {});
+  folder.keep_last(2);
+  EXPECT_FALSE(fs::exists(temp.path() / "checkpoint-1"));
+  EXPECT_TRUE(fs::exists(temp.path() / "checkpoint-2"));
+  EXPECT_TRUE(fs::exists(temp.path() / "checkpoint-10"));
+}
+
+}  // namespace
+}  // namespace graft

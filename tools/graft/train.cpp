@@ -1,0 +1,208 @@
+// graft train: fine-tunes an adapter, or a whole model.
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "flags.h"
+#include "graft/error.h"
+#include "graft/trainer.h"
+#include "io/format/atomic_file.h"
+#include "progress.h"
+#include "report.h"
+#include "runtime/memory_meter.h"
+
+namespace graft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TrainFlags {
+  ModelFlags model;
+  CompileFlags compile;
+  TrainingArguments arguments;
+  std::string adapter, adapter_config, data, tokens, eval_data, output, report;
+  JsonlOptions rows;
+  bool full = false, resume = false;
+  CLI::App* command = nullptr;
+};
+
+/// What is trained: one of the two.
+struct Subject {
+  std::shared_ptr<PreTrainedModel> model;
+  std::shared_ptr<PeftModel> peft;
+
+  Trainer trainer(const TrainingArguments& arguments, const std::shared_ptr<const TrainingData>& data) const {
+    return peft ? Trainer(peft, arguments, data) : Trainer(model, arguments, data);
+  }
+};
+
+Subject load(const TrainFlags& flags) {
+  Subject subject{flags.model.load(), nullptr};
+  if (flags.full) {
+    for (auto& [name, parameter] : subject.model->unique_parameters()) parameter.set_requires_grad(true);
+    return subject;
+  }
+  at::manual_seed(flags.arguments.seed);
+  if (!flags.adapter_config.empty()) {
+    const auto config = AdapterConfig::from_pretrained(flags.adapter_config)
+                            .with("base_model_name_or_path", nlohmann::json(flags.model.model).dump());
+    subject.peft = get_peft_model(subject.model, config.with("inference_mode", "false"));
+  } else {
+    subject.peft = std::make_shared<PeftModel>(subject.model);
+    load_adapter(*subject.peft, adapter_specs({flags.adapter})[0], flags.model.model, /*trainable=*/true);
+  }
+  return subject;
+}
+
+nlohmann::ordered_json report_of(const TrainOutput& out, const PreTrainedModel& model, int64_t peak) {
+  nlohmann::ordered_json report{{"architecture", model.architecture()}};
+  report["first_call_s"] = nullptr;
+  report["compile_s"] = counters().compile_seconds;
+  report["median_ms"] = nullptr;
+  report["min_ms"] = nullptr;
+  if (!out.step_seconds.empty()) report["first_call_s"] = out.step_seconds[0];
+  // The first two steps are checked against eager where the model is compiled.
+  if (out.step_seconds.size() > 2) {
+    std::vector<double> times(out.step_seconds.begin() + 2, out.step_seconds.end());
+    std::sort(times.begin(), times.end());
+    report["median_ms"] = 1e3 * times[times.size() / 2];
+    report["min_ms"] = 1e3 * times.front();
+  }
+  add_counters(report);
+  report["peak_bytes"] = held_bytes(model) + peak;
+  report["global_step"] = out.global_step;
+  report["training_loss"] = out.training_loss;
+  report["losses"] = out.losses;
+  return report;
+}
+
+nlohmann::ordered_json to_json(const EvalMetrics& metrics) {
+  nlohmann::ordered_json json{{"loss", metrics.loss}};
+  if (metrics.perplexity) json["perplexity"] = *metrics.perplexity;
+  if (metrics.accuracy) json["accuracy"] = *metrics.accuracy;
+  json["items"] = metrics.items;
+  return json;
+}
+
+std::shared_ptr<const TrainingData> read_data(const std::string& path, bool tokens, const TrainFlags& flags,
+                                              const PreTrainedModel& model) {
+  return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
+}
+
+void run(TrainFlags flags) {
+  if (const int given = !flags.adapter.empty() + !flags.adapter_config.empty() + flags.full; given != 1)
+    throw WrongUsage("give one of --adapter, --adapter-config and --full: what is to be trained");
+  flags.arguments.compile = flags.compile.options();
+  flags.arguments.output_dir = flags.output;
+  refuse_overwriting(flags.output, flags.model.model);
+  if (flags.data.empty() == flags.tokens.empty())
+    throw WrongUsage("give one of --data and --tokens: what to train on");
+  if (!flags.tokens.empty()) {
+    for (const char* flag : {"--per-device-train-batch-size", "--max-length", "--pad-to-multiple-of"})
+      if (flags.command->count(flag) > 0 && flags.eval_data.empty())
+        throw WrongUsage(std::string(flag) + " is for --data: the batches of --tokens are made already");
+    // One pass: the file's first dimension is called steps.
+    if (flags.command->count("--num-train-epochs") == 0) flags.arguments.num_train_epochs = 1;
+  }
+  const auto subject = load(flags);
+  int64_t skipped = 0;
+  flags.rows.seed = flags.arguments.seed;
+  flags.rows.on_skipped = [&](int64_t count) { skipped += count; };
+  const auto data = read_data(flags.tokens.empty() ? flags.data : flags.tokens, !flags.tokens.empty(), flags,
+                              *subject.model);
+  std::shared_ptr<const TrainingData> eval_data;
+  if (!flags.eval_data.empty()) {
+    auto plain = flags;
+    plain.rows.shuffle = false;
+    eval_data = read_data(flags.eval_data, flags.eval_data.ends_with(".safetensors"), plain, *subject.model);
+  }
+  auto trainer = subject.trainer(flags.arguments, data);
+  trainer.on_step(training_progress());
+  MemoryMeter meter;
+  const auto out = trainer.train(flags.resume);
+  const auto peak = meter.peak();
+  trainer.save_model(flags.output);
+  auto report = report_of(out, *subject.model, peak);
+  report["skipped_rows"] = skipped;
+  if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
+  if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
+  std::cout << "trained " << out.global_step << " steps, mean loss " << out.training_loss << "; "
+            << (flags.full ? "the model" : "the adapter") << " is in " << flags.output << "\n";
+  if (eval_data)
+    for (const auto& [name, value] : report["eval"].items())
+      std::cout << "eval " << name << ": " << value << "\n";
+}
+
+void add_arguments(CLI::App& command, TrainingArguments& a) {
+  constexpr auto group = "Training (names and defaults are transformers')";
+  const auto option = [&](const char* name, auto& value, const char* help) {
+    return command.add_option(name, value, help)->group(group)->capture_default_str();
+  };
+  option("--max-steps", a.max_steps, "Steps of the optimizer; in place of --num-train-epochs");
+  option("--num-train-epochs", a.num_train_epochs, "Passes over the data (with --tokens: 1)");
+  option("--learning-rate", a.learning_rate, "The highest learning rate");
+  option("--lr-scheduler-type", a.lr_scheduler_type, "How it changes")
+      ->check(CLI::IsMember({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
+                             "constant_with_warmup", "inverse_sqrt"}));
+  option("--warmup-steps", a.warmup_steps, "Steps until it is reached; below 1 a share of all steps");
+  option("--optim", a.optim, "The optimizer")
+      ->check(CLI::IsMember({"adamw_torch", "adamw_torch_fused", "sgd", "adafactor"}));
+  option("--adam-beta1", a.adam_beta1, "AdamW's beta1");
+  option("--adam-beta2", a.adam_beta2, "AdamW's beta2");
+  option("--adam-epsilon", a.adam_epsilon, "AdamW's epsilon");
+  option("--weight-decay", a.weight_decay, "Weight decay; never of biases and normalisations");
+  option("--max-grad-norm", a.max_grad_norm, "Gradients are clipped to this norm; 0: not at all");
+  option("--gradient-accumulation-steps", a.gradient_accumulation_steps, "Batches in one step");
+  command.add_flag("--gradient-checkpointing", a.gradient_checkpointing, "Less memory, more time")
+      ->group(group);
+  option("--save-steps", a.save_steps, "A checkpoint in --output every so many steps; 0: none");
+  command.add_option("--save-total-limit", a.save_total_limit, "Keep the last so many checkpoints")
+      ->group(group);
+  option("--seed", a.seed, "Of a fresh adapter, of dropout and of the order of the data");
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto* command = app.add_subcommand("train", "Fine-tune an adapter, or a whole model");
+  auto flags = std::make_shared<TrainFlags>();
+  flags->command = command;
+  flags->model.add_to(*command);
+  command->add_option("--adapter", flags->adapter, "Go on training this adapter, [NAME=]DIR");
+  command->add_option("--adapter-config", flags->adapter_config,
+                      "Train a fresh adapter by this adapter_config.json, or the one in this folder");
+  command->add_flag("--full", flags->full, "Train all weights of the model");
+  command->add_option(
+      "--data", flags->data,
+      "JSONL: rows with input_ids [, labels], text, or prompt and completion; for a classifier "
+      "with label");
+  command->add_option("--tokens", flags->tokens,
+                      "safetensors with input_ids [steps, batch, seq], taken in order [, labels, ...]");
+  command->add_option("--eval-data", flags->eval_data,
+                      "JSONL or safetensors: loss, perplexity and accuracy on it at the end");
+  command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and go on");
+  command->add_option("--max-length", flags->rows.max_length, "Cut longer rows of --data");
+  command
+      ->add_option("--pad-to-multiple-of", flags->rows.pad_to_multiple_of,
+                   "Round the length of batches up: fewer shapes to compile")
+      ->capture_default_str();
+  command->add_option("--output", flags->output, "Folder to write: the adapter or the model")->required();
+  command->add_option("--report", flags->report, "Write losses, times and counters as JSON");
+  command->add_flag("--resume", flags->resume, "Go on from the last checkpoint in --output");
+  add_arguments(*command, flags->arguments);
+  command->add_option("--per-device-train-batch-size", flags->rows.batch_size, "Rows of --data in a batch")
+      ->capture_default_str()
+      ->group("Training (names and defaults are transformers')");
+  flags->compile.add_to(*command);
+  command->footer(
+      "Example:\n  echo '{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": \"all-linear\"}' > "
+      "lora.json\n  "
+      "graft train --model checkpoints/llama --adapter-config lora.json --tokens tokens.safetensors "
+      "--output out\n    --max-steps 50 --learning-rate 1e-4 --compile");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace graft::cli
