@@ -6,8 +6,8 @@
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
 #include "graft/safetensors.h"
-#include "graft/trained_at_times.h"
 #include "nn/weighted.h"
+#include "support/trained_at_times.h"
 
 namespace graft::adapters {
 

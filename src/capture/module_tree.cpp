@@ -1,6 +1,6 @@
 #include "capture/module_tree.h"
 
-#include "graft/trained_at_times.h"
+#include "support/trained_at_times.h"
 
 namespace graft {
 namespace {
