@@ -70,7 +70,7 @@ class AdapterConfig {
 
  private:
   struct State;
-  static AdapterConfig from_values(std::shared_ptr<State> state);
+  static AdapterConfig from_values(const std::shared_ptr<State>& state);
   explicit AdapterConfig(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
 };

@@ -98,7 +98,7 @@ class Collect : public LeafVisitor {
   void tensor(at::Tensor& tensor) override { flat_.tensors.push_back(tensor); }
   void fixed(int64_t value) override { flat_.fixed.push_back(value); }
   void refuse(const char* why) override { flat_.refused = why; }
-  void afterwards(std::function<void()> note) override { flat_.afterwards.push_back(std::move(note)); }
+  void afterwards(const std::function<void()>& note) override { flat_.afterwards.push_back(note); }
 
  private:
   Flat& flat_;

@@ -34,7 +34,7 @@ class LeafVisitor {
   virtual void refuse(const char* why) = 0;
   /// What the caller's own value must note on the host once the call is done, however it was run: a compiled
   /// call changes tensors, and no counters of the function's code.
-  virtual void afterwards(std::function<void()> note) { static_cast<void>(note); }
+  virtual void afterwards(const std::function<void()>& note) { static_cast<void>(note); }
 };
 
 /// Specialise it for your own types.

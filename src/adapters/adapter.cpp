@@ -154,6 +154,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   warn_of_idle_patterns(config, method, layers);
   if (method.shared) {
     std::vector<nn::WeightedLayer*> bare;
+    bare.reserve(layers.size());
     for (const auto& target : layers) bare.push_back(target.layer.get());
     adapter->shared = method.shared(config, bare, source);
   }

@@ -91,7 +91,7 @@ void check_value(const std::string& label, const Field& field, const json& value
 
 }  // namespace
 
-AdapterConfig AdapterConfig::from_values(std::shared_ptr<State> state) {
+AdapterConfig AdapterConfig::from_values(const std::shared_ptr<State>& state) {
   if (!state->values.is_object()) throw FormatError("[adapters] " + state->label + " is not a JSON object");
   const auto type = state->values.find("peft_type");
   if (type == state->values.end() || !type->is_string())
@@ -126,7 +126,7 @@ AdapterConfig AdapterConfig::from_json(std::string_view text, std::string_view l
   auto state = std::make_shared<State>();
   state->label = label;
   state->values = io::parse_json(text, label);
-  return from_values(std::move(state));
+  return from_values(state);
 }
 
 AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
@@ -137,7 +137,7 @@ AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
   auto state = std::make_shared<State>();
   state->label = path.string();
   state->values = io::read_json_file(path);
-  return from_values(std::move(state));
+  return from_values(state);
 }
 
 const std::string& AdapterConfig::peft_type() const { return state_->type; }

@@ -200,6 +200,7 @@ class Combiner {
 
   at::Tensor mixed(const std::vector<at::Tensor>& tensors, const std::vector<double>& weights) const {
     std::vector<at::Tensor> thin;
+    thin.reserve(tensors.size());
     for (const auto& tensor : tensors) thin.push_back(pruned(tensor));
     const auto stacked = at::stack(thin);
     std::vector<int64_t> shape(static_cast<size_t>(stacked.dim()), 1);
@@ -228,6 +229,7 @@ int64_t largest_rank(const AdapterConfig& config) {
 int64_t combined_rank(const std::vector<WeightedSource>& sources, const std::string& type,
                       const CombineOptions& options) {
   std::vector<int64_t> ranks;
+  ranks.reserve(sources.size());
   for (const auto& source : sources) ranks.push_back(largest_rank(source.config));
   if (type == "cat") {
     int64_t sum = 0;
@@ -312,6 +314,7 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
     throw UsageError("[combine] " + std::to_string(adapters.size()) + " adapters and " +
                      std::to_string(weights.size()) + " weights");
   std::vector<adapters::WeightedSource> sources;
+  sources.reserve(adapters.size());
   for (size_t i = 0; i < adapters.size(); ++i)
     sources.push_back({adapters[i], peft_config(adapters[i]), state_dict(adapters[i]), weights[i]});
   const auto combined = adapters::combine(sources, options);

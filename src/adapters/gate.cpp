@@ -58,7 +58,7 @@ at::Tensor Gate::add(const at::Tensor& y, const at::Tensor& delta) const {
 }
 
 at::Tensor Gate::put(const at::Tensor& old, const at::Tensor& made) const {
-  const auto cast = made.to(old.scalar_type());
+  auto cast = made.to(old.scalar_type());
   if (index_.defined()) return one_per_row(old, batch_).index_copy(0, index_, cast);
   if (!table_.defined()) return cast;
   const auto all = one_per_row(old, batch_);

@@ -88,7 +88,7 @@ class LoraLinear : public LoraPart {
   }
 
   at::Tensor low_rank(const at::Tensor& x) const {
-    const auto added = at::linear(at::linear(x, A), B, B_bias) * scaling_;
+    auto added = at::linear(at::linear(x, A), B, B_bias) * scaling_;
     if (!taken_A_.defined()) return added;
     return added - at::linear(at::linear(x, taken_A_.to(x.scalar_type())), taken_B_.to(x.scalar_type()));
   }

@@ -160,6 +160,7 @@ void PeftModel::State::merge(const MergeOptions& options) {
       log_warning("[adapters] \"" + name + "\" is merged already");
   }
   std::vector<size_t> slots;
+  slots.reserve(wanted.size());
   for (const auto& name : wanted) slots.push_back(get(name).slot);
   try {
     for (const auto& [layer, site] : sites()) site->merge(*layer, slots, options.safe_merge);

@@ -81,7 +81,8 @@ class BatchNormReplacement : public Part {
   static Statistics snapshot(const Statistics& s) {
     return {s.running_mean.clone(), s.running_var.clone(), s.num_batches_tracked.clone()};
   }
-  static void move(Statistics into, const Gate& gate, const Statistics& with, const Statistics& without) {
+  static void move(const Statistics& into, const Gate& gate, const Statistics& with,
+                   const Statistics& without) {
     into.running_mean.copy_(gate.if_any(with.running_mean, without.running_mean));
     into.running_var.copy_(gate.if_any(with.running_var, without.running_var));
     into.num_batches_tracked.copy_(gate.if_any(with.num_batches_tracked, without.num_batches_tracked));

@@ -166,7 +166,7 @@ void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
 }
 
 void RunFolder::add_metrics(const TrainingStep& step) {
-  metrics_ << to_json(step).dump() << std::endl;
+  metrics_ << to_json(step).dump() << "\n" << std::flush;
   if (!metrics_) throw IoError("[train] cannot write " + io::quote_path(dir_ / "metrics.jsonl"));
 }
 

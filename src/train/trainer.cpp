@@ -96,7 +96,8 @@ struct Trainer::Impl {
   double epoch_after(int64_t step) const {
     const int64_t batch =
         std::min(((step % updates_per_epoch) + 1) * args.gradient_accumulation_steps, data->batches());
-    return static_cast<double>(step / updates_per_epoch) +
+    const int64_t epochs_done = step / updates_per_epoch;
+    return static_cast<double>(epochs_done) +
            static_cast<double>(batch) / static_cast<double>(data->batches());
   }
 

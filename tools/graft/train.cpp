@@ -17,8 +17,6 @@
 namespace graft::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct TrainFlags {
   ModelFlags model;
   CompileFlags compile;
