@@ -5,6 +5,9 @@
 
 namespace graft::adapters {
 
+struct PromptBuild;
+class Prompt;
+
 struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
   /// Beyond common_fields() and target_fields().
@@ -20,6 +23,9 @@ struct Method {
   /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;
+  /// Methods that are put on no layer: what they put before the input of a call. It is the adapter's
+  /// `shared`.
+  std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

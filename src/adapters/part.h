@@ -4,6 +4,7 @@
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
+#include "graft/safetensors.h"
 #include "graft/trained_at_times.h"
 #include "nn/weighted.h"
 
@@ -19,6 +20,8 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
     bool saved = true;
   };
   virtual std::vector<Entry> entries() const = 0;
+  /// What belongs into the adapter's file.
+  virtual NamedTensors saved() const;
 };
 
 /// Where an adapter's tensors come from: its file, or nowhere when it is made fresh.
@@ -39,6 +42,8 @@ struct PartBuild {
   std::string path;  ///< of the layer: "model.layers.0.self_attn.q_proj"
   TensorSource& source;
   Shared* shared = nullptr;
+  /// What PEFT's names of the model's own modules start with.
+  std::string_view root = "base_model.model.";
 
   bool fresh() const { return source.fresh(); }
   /// In [out, in] for a linear layer of either spelling.

@@ -7,6 +7,9 @@
 #include "adapters/lora.h"
 #include "adapters/method.h"
 #include "adapters/miss.h"
+#include "adapters/p_tuning.h"
+#include "adapters/prefix_tuning.h"
+#include "adapters/prompt_tuning.h"
 #include "adapters/road.h"
 #include "adapters/vera.h"
 #include "graft/error.h"
@@ -32,6 +35,9 @@ const std::vector<Method>& methods() {
       lokr_method(),
       lora_method(),
       miss_method(),
+      p_tuning_method(),
+      prefix_tuning_method(),
+      prompt_tuning_method(),
       road_method(),
       vera_method(),
   };

@@ -17,6 +17,9 @@ template <class Body>
 class BodyWithHead : public PreTrainedModel {
  public:
   void set_checkpointing(bool on) override { body_->set_checkpointing(on); }
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return body_->input_embeddings(input_ids);
+  }
 
  protected:
   BodyWithHead(const nn::Build& b, const Config& config)

@@ -5,6 +5,7 @@ from . import ln_tuning
 from . import lora
 from . import lycoris
 from . import miss
+from . import prompts
 from . import road
 from . import shared_banks
 
@@ -15,6 +16,7 @@ FAMILIES = [
     lora,
     lycoris,
     miss,
+    prompts,
     road,
     shared_banks,
 ]
