@@ -23,12 +23,19 @@ namespace graft {
 /// has no use for is a UsageError.
 struct ModelInputs {
   at::Tensor input_ids = {};       ///< [batch, seq], int64
+  at::Tensor inputs_embeds = {};   ///< [batch, seq, width]: embedded already, in place of input_ids
   at::Tensor attention_mask = {};  ///< [batch, seq] of 0/1; with a cache [batch, seen + seq]
   at::Tensor position_ids = {};    ///< [batch or 1, seq]
   at::Tensor token_type_ids = {};  ///< [batch, seq]
   at::Tensor pixel_values = {};    ///< [batch, channels, height, width]
   at::Tensor labels = {};
   std::shared_ptr<KVCache> past_key_values = {};
+
+  /// How many tokens a row has, beside those a cache holds.
+  int64_t new_tokens() const {
+    const auto& tokens = input_ids.defined() ? input_ids : inputs_embeds;
+    return tokens.defined() && tokens.dim() > 1 ? tokens.size(1) : 0;
+  }
 };
 
 /// What came out; a model fills what its head has.
@@ -43,12 +50,11 @@ struct ModelOutput {
 template <>
 struct Leaves<ModelInputs> {
   static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
-    visit_leaves(visitor, inputs.input_ids, inputs.attention_mask, inputs.position_ids, inputs.token_type_ids,
-                 inputs.pixel_values, inputs.labels);
+    visit_leaves(visitor, inputs.input_ids, inputs.inputs_embeds, inputs.attention_mask, inputs.position_ids,
+                 inputs.token_type_ids, inputs.pixel_values, inputs.labels);
     visitor.fixed(inputs.past_key_values != nullptr);
     if (inputs.past_key_values)
-      inputs.past_key_values =
-          inputs.past_key_values->visited(visitor, inputs.input_ids.defined() ? inputs.input_ids.size(1) : 0);
+      inputs.past_key_values = inputs.past_key_values->visited(visitor, inputs.new_tokens());
   }
 };
 template <>
@@ -62,6 +68,11 @@ class PreTrainedModel : public torch::nn::Module {
  public:
   virtual ModelOutput forward(const ModelInputs& inputs) = 0;
   ModelOutput operator()(const ModelInputs& inputs) { return forward(inputs); }
+
+  /// What input_ids become before anything else is done to them: transformers' get_input_embeddings() of
+  /// them. A call with the result as `inputs_embeds` is the call with the ids. UsageError where a model takes
+  /// none.
+  virtual at::Tensor input_embeddings(const at::Tensor& input_ids) const;
 
   const Config& config() const { return config_; }
   /// transformers' class name, "LlamaForCausalLM".

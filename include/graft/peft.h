@@ -43,7 +43,8 @@ struct LoraConfig {
 
 /// What a call may say beside its inputs.
 struct AdapterCall {
-  /// One adapter per row of the batch; "__base__" is none. Empty: the active adapters for all rows.
+  /// One adapter per row of the batch; "__base__" is none. Empty: the active adapters for all rows. Prompt
+  /// methods change the length of a call, so one of them serves all rows or none.
   std::vector<std::string> adapter_names = {};
 };
 
@@ -74,6 +75,20 @@ struct CombineOptions {
   std::optional<double> density = {};
   std::string majority_sign_method = "total";  ///< or "frequency"
   std::optional<double> svd_clamp = {};        ///< a quantile to clip both factors at
+};
+
+/// What a prompt method puts before the input of a call: one of the two, or neither.
+struct VirtualTokens {
+  at::Tensor embeddings = {};  ///< [tokens, width]
+  at::Tensor prefix = {};      ///< [2 * layers, heads, tokens, head_dim]: each layer's keys, then its values
+
+  bool any() const { return embeddings.defined() || prefix.defined(); }
+};
+template <>
+struct Leaves<VirtualTokens> {
+  static void visit(VirtualTokens& tokens, LeafVisitor& visitor) {
+    visit_leaves(visitor, tokens.embeddings, tokens.prefix);
+  }
 };
 
 class CompiledPeftModel;
@@ -178,7 +193,7 @@ class CompiledPeftModel {
  private:
   at::Tensor gates(const ModelInputs& inputs, const AdapterCall& call) const;
   std::shared_ptr<PeftModel> model_;
-  Compiled<ModelOutput(const ModelInputs&, const at::Tensor&)> compiled_;
+  Compiled<ModelOutput(const ModelInputs&, const at::Tensor&, const VirtualTokens&)> compiled_;
   bool eager_;  // nothing to compile for: only the chosen rows are computed
 };
 

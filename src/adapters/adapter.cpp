@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "adapters/prompt.h"
+#include "adapters/prompt_config.h"
 #include "adapters/replacement.h"
 #include "adapters/trainable_tokens.h"
 #include "graft/error.h"
@@ -72,9 +74,7 @@ std::vector<Adapter::Named> Adapter::tensors() const {
 
 NamedTensors Adapter::state_dict() const {
   NamedTensors state;
-  if (shared)
-    for (const auto& entry : shared->entries())
-      if (entry.saved) state.emplace_back(entry.key, entry.tensor.detach());
+  if (shared) state = shared->saved();
   for (const auto& placed : parts)
     for (const auto& [key, tensor] : placed.part->saved()) state.emplace_back(key, tensor.detach());
   return state;
@@ -148,9 +148,11 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
                                        const PreTrainedModel& model, TensorSource& source) {
   const auto& method = find_method(given.peft_type());
   const auto targeted = with_targets(with_head(given), model);
-  const auto config = method.complete ? method.complete(targeted, model.config().model_type()) : targeted;
+  const auto config = method.prompt     ? with_model_sizes(targeted, model)
+                      : method.complete ? method.complete(targeted, model.config().model_type())
+                                        : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
-  const auto layers = adapted_layers(config, model);
+  const auto layers = method.on_layers() ? adapted_layers(config, model) : std::vector<Target>();
   warn_of_idle_patterns(config, method, layers);
   if (method.shared) {
     std::vector<nn::WeightedLayer*> bare;
@@ -158,8 +160,11 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     for (const auto& target : layers) bare.push_back(target.layer.get());
     adapter->shared = method.shared(config, bare, source);
   }
+  if (method.prompt) adapter->shared = method.prompt({config, model, source});
   const auto build = [&](const Target& target) {
-    return PartBuild{config, *target.layer, target.path, source, adapter->shared.get()};
+    PartBuild part{config, *target.layer, target.path, source, adapter->shared.get()};
+    if (!method.on_layers()) part.root = "base_model.";  // PEFT wraps no tuner around the model
+    return part;
   };
   const auto is_adapted = [&](const Target& target) {
     return std::any_of(layers.begin(), layers.end(), [&](const Target& t) { return t.path == target.path; });

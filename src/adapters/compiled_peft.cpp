@@ -1,8 +1,10 @@
 // The compiled form of a PeftModel: one program, into which the choice of adapters goes as a table of
-// booleans [row, slot].
+// booleans [row, slot], and the tokens of a prompt method as a tensor: another prompt of the same length is
+// the same program.
 #include <ATen/ATen.h>
 
 #include "adapters/peft_state.h"
+#include "adapters/prompted_call.h"
 #include "graft/error.h"
 
 namespace graft {
@@ -12,12 +14,13 @@ using adapters::Routing;
 CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const CompileOptions& options)
     : model_(std::move(model)),
       compiled_(compile(
-          [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates) {
+          [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates,
+                                const VirtualTokens& prompt) {
             auto routing = std::make_shared<Routing>(peft->state_->routing.get());
             for (size_t slot = 0; slot < peft->state_->next_slot; ++slot)
               routing->set(slot, Gate::data(gates, static_cast<int64_t>(slot)));
             const nn::WithCallContext context(routing);
-            auto out = peft->model_->forward(inputs);
+            auto out = peft->model_->forward(adapters::with_virtual_tokens(prompt, inputs, *peft->model_));
             peft->state_->add_penalties(out, *routing);
             return out;
           },
@@ -30,8 +33,7 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
 
 at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall& call) const {
   const auto& state = *model_->state_;
-  const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.pixel_values;
-  const int64_t batch = first.defined() ? first.size(0) : 0;
+  const int64_t batch = batch_of(inputs);
   const auto slots = static_cast<int64_t>(state.next_slot);
   auto gates = at::zeros({batch, slots}, at::kBool);
   auto table = gates.accessor<bool, 2>();
@@ -51,14 +53,23 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
 
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
   if (eager_) return model_->forward(inputs, call);
-  const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
-  return compiled_(inputs, gates(inputs, call));
+  {
+    const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
+    const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
+    if (!prompt.any() || !inputs.past_key_values) return compiled_(inputs, gates(inputs, call), prompt);
+    // Whether a cache holds the virtual tokens already is known on the host only.
+    if (inputs.past_key_values->seen() > 0)
+      return compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), gates(inputs, call),
+                       {});
+  }
+  return model_->forward(inputs, call);  // puts them there: the first of many calls
 }
 
 std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,
                                        const std::string& level) const {
   const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
-  return compiled_.explain(inputs, gates(inputs, call), level);
+  const auto table = gates(inputs, call);
+  return compiled_.explain(inputs, table, model_->state_->virtual_tokens(call.adapter_names), level);
 }
 
 CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options) {

@@ -5,6 +5,9 @@
 
 namespace graft::adapters {
 
+struct PromptBuild;
+class Prompt;
+
 struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
   /// Beyond common_fields() and target_fields().
@@ -23,6 +26,9 @@ struct Method {
   /// Builds the part on a layer that shares the weight of an adapted embedding and follows it; null: every
   /// layer has its own.
   std::shared_ptr<Part> (*tied)(const PartBuild&, const Part& embedding) = nullptr;
+  /// Methods that are put on no layer: what they put before the input of a call. It is the adapter's
+  /// `shared`.
+  std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

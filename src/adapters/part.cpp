@@ -10,6 +10,13 @@
 
 namespace graft::adapters {
 
+NamedTensors Shared::saved() const {
+  NamedTensors tensors;
+  for (const auto& entry : entries())
+    if (entry.saved) tensors.emplace_back(entry.key, entry.tensor.detach());
+  return tensors;
+}
+
 int64_t PartBuild::in_features() const {
   return layer.weight.size(
       layer.kind() == nn::LayerKind::conv1d || layer.kind() == nn::LayerKind::embedding ? 0 : 1);
@@ -25,7 +32,7 @@ at::TensorOptions PartBuild::options() const {
 }
 
 std::string PartBuild::key(std::string_view suffix) const {
-  return "base_model.model." + path + "." + std::string(suffix);
+  return std::string(root) + path + "." + std::string(suffix);
 }
 
 double PartBuild::by_pattern(std::string_view field, double fallback) const {

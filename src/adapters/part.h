@@ -23,6 +23,8 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
   virtual std::vector<Entry> entries() const = 0;
   /// What training adds to the model's loss; undefined for none.
   virtual at::Tensor penalty() const { return {}; }
+  /// What belongs into the adapter's file.
+  virtual NamedTensors saved() const;
 };
 
 /// Where an adapter's tensors come from: its file, or nowhere when it is made fresh.
@@ -43,6 +45,8 @@ struct PartBuild {
   std::string path;  ///< of the layer: "model.layers.0.self_attn.q_proj"
   TensorSource& source;
   Shared* shared = nullptr;
+  /// What PEFT's names of the model's own modules start with.
+  std::string_view root = "base_model.model.";
 
   bool fresh() const { return source.fresh(); }
   /// In [out, in] for a linear layer of either spelling.

@@ -9,6 +9,7 @@
 #include "adapters/adalora.h"
 #include "adapters/adapter.h"
 #include "adapters/peft_state.h"
+#include "adapters/prompted_call.h"
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
 #include "support/log.h"
@@ -27,12 +28,13 @@ using Exclusive = std::unique_lock<std::shared_mutex>;
 /// Where what an adapter's parts share stands in the module tree.
 std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.slot); }
 
-int64_t batch_of(const ModelInputs& inputs) {
-  const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.pixel_values;
-  return first.defined() ? first.size(0) : 0;
-}
-
 }  // namespace
+
+int64_t batch_of(const ModelInputs& inputs) {
+  for (const auto& input : {inputs.input_ids, inputs.inputs_embeds, inputs.pixel_values})
+    if (input.defined()) return input.size(0);
+  return 0;
+}
 
 const Adapter* PeftModel::State::find(const std::string& name) const {
   for (const auto& adapter : all)
@@ -61,6 +63,14 @@ void PeftModel::State::refresh() {
 }
 
 void PeftModel::State::check_together(const std::vector<std::string>& names) const {
+  const std::string* prompt = nullptr;
+  for (const auto& name : names) {
+    if (!adapters::as_prompt(get(name).shared)) continue;
+    if (prompt)
+      throw UsageError("[adapters] \"" + *prompt + "\" and \"" + name +
+                       "\" both put tokens before the input: only one of them can be active");
+    prompt = &name;
+  }
   std::multimap<std::string, std::pair<std::string, const adapters::Part*>> before;
   for (const auto& name : names) {
     for (const auto& placed : get(name).parts)
@@ -153,7 +163,9 @@ void PeftModel::State::merge(const MergeOptions& options) {
   check_together(names);
   auto wanted = merged;
   for (const auto& name : names) {
-    get(name);
+    if (adapters::as_prompt(get(name).shared))
+      throw UsageError("[adapters] \"" + name + "\" is " + get(name).config.peft_type() +
+                       ", which lies in no weight and cannot be merged: keep it as an adapter");
     if (std::find(wanted.begin(), wanted.end(), name) == wanted.end())
       wanted.push_back(name);
     else
@@ -210,6 +222,24 @@ void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t
                      " names for a batch of " + std::to_string(batch) + " rows");
   if (!merged.empty())
     throw UsageError("[adapters] adapters cannot be chosen by row while some are merged: unmerge them first");
+  const bool one =
+      std::all_of(names.begin(), names.end(), [&](const auto& name) { return name == names.front(); });
+  for (const auto& name : names)
+    if (!one && name != "__base__" && adapters::as_prompt(get(name).shared))
+      throw UsageError(
+          "[adapters] \"" + name +
+          "\" puts tokens before the input, which makes rows longer: in one batch it serves every "
+          "row or none. Split the batch by adapter");
+}
+
+VirtualTokens PeftModel::State::virtual_tokens(const std::vector<std::string>& names) const {
+  // By row they are all the same, or none of them is a prompt: check_rows().
+  const auto working = names.empty() ? (disabled ? std::vector<std::string>() : active)
+                                     : std::vector<std::string>{names.front()};
+  for (const auto& name : working)
+    if (name != "__base__")
+      if (const auto* prompt = adapters::as_prompt(get(name).shared)) return prompt->virtual_tokens();
+  return {};
 }
 
 std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::string>& names, int64_t batch,
@@ -252,7 +282,8 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
                            ? state_->routing->get()
                            : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
   const nn::WithCallContext context(routing);
-  auto out = model_->forward(inputs);
+  auto out = model_->forward(
+      adapters::with_virtual_tokens(state_->virtual_tokens(call.adapter_names), inputs, *model_));
   state_->add_penalties(out, *routing);
   return out;
 }

@@ -3,9 +3,13 @@
 #include <shared_mutex>
 
 #include "adapters/adapter.h"
+#include "adapters/prompt.h"
 #include "graft/peft.h"
 
 namespace graft {
+
+/// Rows of a call, whichever input it has.
+int64_t batch_of(const ModelInputs& inputs);
 
 struct PeftModel::State {
   explicit State(torch::nn::Module& model) : owner(model) {}
@@ -47,6 +51,8 @@ struct PeftModel::State {
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<adapters::Site>>> sites() const;
   /// Adds to the loss what the adapters at work ask for in training.
   void add_penalties(ModelOutput& out, const adapters::Routing& by) const;
+  /// Of the adapter that serves this call, if it is a prompt's; `names` are the rows', or none.
+  VirtualTokens virtual_tokens(const std::vector<std::string>& names) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;
   std::shared_ptr<const adapters::Routing> by_rows(const std::vector<std::string>& names, int64_t batch,

@@ -14,6 +14,9 @@
 #include "adapters/miss.h"
 #include "adapters/oft.h"
 #include "adapters/randlora.h"
+#include "adapters/p_tuning.h"
+#include "adapters/prefix_tuning.h"
+#include "adapters/prompt_tuning.h"
 #include "adapters/road.h"
 #include "adapters/shira.h"
 #include "adapters/trainable_tokens.h"
@@ -49,6 +52,9 @@ const std::vector<Method>& methods() {
       miss_method(),
       oft_method(),
       randlora_method(),
+      p_tuning_method(),
+      prefix_tuning_method(),
+      prompt_tuning_method(),
       road_method(),
       shira_method(),
       trainable_tokens_method(),

@@ -6,6 +6,7 @@
 #include "nn/dropout.h"
 #include "nn/loss.h"
 #include "nn/mask.h"
+#include "nn/prefix_cache.h"
 
 namespace graft {
 namespace {
@@ -28,11 +29,12 @@ class BertModel : public PreTrainedModel {
   }
 
   at::Tensor hidden_states(const ModelInputs& inputs) {
-    if (inputs.past_key_values && !decoder_)
+    const bool learned = dynamic_cast<const nn::PrefixCache*>(inputs.past_key_values.get()) != nullptr;
+    if (inputs.past_key_values && !decoder_ && !learned)
       throw UsageError(
           "[bert] past_key_values needs \"is_decoder\": true in config.json: an encoder's tokens see later "
           "ones");
-    const auto x = embeddings->forward(inputs);
+    const auto x = embeddings->forward(embedded(*this, inputs), inputs);
     const bool recompute = checkpointing_ && is_training();
     const auto cache = cache_for_layers(inputs, recompute);
     // No position_ids here: BERT, unlike Llama, doesn't take packed sequences from them.
@@ -40,12 +42,16 @@ class BertModel : public PreTrainedModel {
     const BertLayerInputs in{.mask = decoder_ ? nn::causal_mask(request) : nn::bidirectional_mask(request),
                              .cache = cache};
     const auto hidden = encoder->forward(x, in, recompute);
-    if (cache) cache->advance(inputs.input_ids.size(1));
+    if (cache) cache->advance(x.size(1));
     return hidden;
   }
 
   /// Of the first token.
   at::Tensor pooled(const at::Tensor& hidden) { return pooler->forward(hidden.select(1, 0)); }
+
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return embeddings->word_embeddings->forward(input_ids);
+  }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
   std::optional<int64_t> position_limit() const override { return embeddings->positions(); }
@@ -118,6 +124,9 @@ class BertWithPredictions : public PreTrainedModel {
 
   void set_checkpointing(bool on) override { bert->set_checkpointing(on); }
   std::optional<int64_t> position_limit() const override { return bert->position_limit(); }
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return bert->input_embeddings(input_ids);
+  }
 
  protected:
   at::Tensor logits(const ModelInputs& inputs) { return cls->forward(bert->hidden_states(inputs)); }
@@ -164,7 +173,7 @@ class BertForSequenceClassification : public PreTrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs) override {
     check_inputs(inputs, "BertForSequenceClassification", {"input_ids"},
-                 {"attention_mask", "position_ids", "token_type_ids", "labels"});
+                 {"attention_mask", "position_ids", "token_type_ids", "past_key_values", "labels"});
     const auto pooled = nn::dropout(bert->pooled(bert->hidden_states(inputs)), dropout_, is_training());
     ModelOutput out{.logits = classifier->forward(pooled)};
     if (inputs.labels.defined()) out.loss = nn::classification_loss(config(), out.logits, inputs.labels);
@@ -172,6 +181,9 @@ class BertForSequenceClassification : public PreTrainedModel {
   }
 
   void set_checkpointing(bool on) override { bert->set_checkpointing(on); }
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return bert->input_embeddings(input_ids);
+  }
 
  private:
   double dropout_;

@@ -112,12 +112,11 @@ BertEmbeddings::BertEmbeddings(const nn::Build& b, const BertSizes& s)
   LayerNorm = b.child<nn::LayerNorm>(*this, "LayerNorm", s.hidden, s.eps);
 }
 
-at::Tensor BertEmbeddings::forward(const ModelInputs& inputs) {
+at::Tensor BertEmbeddings::forward(const at::Tensor& tokens, const ModelInputs& inputs) {
   check_length(inputs);
-  const auto positions = positions_or_default(inputs, inputs.input_ids);
+  const auto positions = positions_or_default(inputs, tokens);
   const auto types = inputs.token_type_ids.defined() ? inputs.token_type_ids : at::zeros_like(positions);
-  const auto x = word_embeddings->forward(inputs.input_ids) + token_type_embeddings->forward(types) +
-                 position_embeddings->forward(positions);
+  const auto x = tokens + token_type_embeddings->forward(types) + position_embeddings->forward(positions);
   return nn::dropout(LayerNorm->forward(x), dropout_, is_training());
 }
 
@@ -125,7 +124,7 @@ at::Tensor BertEmbeddings::forward(const ModelInputs& inputs) {
 void BertEmbeddings::check_length(const ModelInputs& inputs) const {
   if (inputs.position_ids.defined()) return;
   const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0;
-  const int64_t length = seen + inputs.input_ids.size(1);
+  const int64_t length = seen + token_count(inputs);
   if (length > positions_)
     throw UsageError("[bert] a sequence of " + std::to_string(length) +
                      " tokens is longer than \"max_position_embeddings\", " + std::to_string(positions_));

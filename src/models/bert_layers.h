@@ -21,7 +21,8 @@ struct BertSizes {
 class BertEmbeddings : public torch::nn::Module {
  public:
   BertEmbeddings(const nn::Build& b, const BertSizes& s);
-  at::Tensor forward(const ModelInputs& inputs);
+  /// `tokens`: embedded, in either form of the call.
+  at::Tensor forward(const at::Tensor& tokens, const ModelInputs& inputs);
 
   int64_t positions() const { return positions_; }
 

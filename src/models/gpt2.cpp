@@ -170,9 +170,11 @@ class GPT2Model : public PreTrainedModel {
       x = recompute ? nn::checkpointed(
                           *block, [block, in](const at::Tensor& y) { return block->forward(y, in); }, x)
                     : block->forward(x, in);
-    if (cache) cache->advance(inputs.input_ids.size(1));
+    if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = ln_f->forward(x)};
   }
+
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override { return wte->forward(input_ids); }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }
   std::optional<int64_t> position_limit() const override { return positions_; }
@@ -182,7 +184,8 @@ class GPT2Model : public PreTrainedModel {
  private:
   at::Tensor embed(const ModelInputs& inputs) {
     check_counted_positions(inputs, positions_);
-    auto x = wte->forward(inputs.input_ids) + wpe->forward(positions_or_default(inputs, inputs.input_ids));
+    const auto tokens = embedded(*this, inputs);
+    auto x = tokens + wpe->forward(positions_or_default(inputs, tokens));
     // Token types have no table of their own: they are tokens.
     if (inputs.token_type_ids.defined()) x = x + wte->forward(inputs.token_type_ids);
     return nn::dropout(x, dropout_, is_training());

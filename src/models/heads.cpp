@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "graft/error.h"
+#include "support/log.h"
 
 namespace graft {
 
@@ -15,6 +17,15 @@ at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logit
     if (batch != 1)
       throw UsageError("[models] a batch of " + std::to_string(batch) +
                        " needs \"pad_token_id\" in config.json, to find each row's last token");
+    return logits.select(1, logits.size(1) - 1);
+  }
+  if (!input_ids.defined()) {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      log_warning(
+          "[models] inputs_embeds do not show which tokens are padding: a row is classified by its last "
+          "token");
+    });
     return logits.select(1, logits.size(1) - 1);
   }
   // The rightmost token that is not padding, whichever side the padding is on.
@@ -39,6 +50,14 @@ int64_t padding_row(std::optional<int64_t> pad, int64_t vocab) {
   return *pad < 0 ? *pad + vocab : *pad;
 }
 
+at::Tensor embedded(const PreTrainedModel& model, const ModelInputs& inputs) {
+  return inputs.inputs_embeds.defined() ? inputs.inputs_embeds : model.input_embeddings(inputs.input_ids);
+}
+
+int64_t token_count(const ModelInputs& inputs) {
+  return (inputs.inputs_embeds.defined() ? inputs.inputs_embeds : inputs.input_ids).size(1);
+}
+
 at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& like) {
   if (inputs.position_ids.defined()) return inputs.position_ids;
   auto positions = at::arange(like.size(1), like.options().dtype(at::kLong));
@@ -49,7 +68,7 @@ at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& lik
 void check_counted_positions(const ModelInputs& inputs, int64_t count) {
   if (inputs.position_ids.defined()) return;
   const int64_t seen = inputs.past_key_values ? inputs.past_key_values->seen() : 0,
-                tokens = inputs.input_ids.size(1);
+                tokens = token_count(inputs);
   if (seen + tokens > count)
     throw UsageError("[models] " + std::to_string(seen + tokens) + " tokens are more than the " +
                      std::to_string(count) + " positions this model has");
@@ -70,8 +89,7 @@ at::Tensor packed_positions(const Config& config, const ModelInputs& inputs) {
 void check_inputs(const ModelInputs& inputs, std::string_view architecture,
                   std::initializer_list<std::string_view> required,
                   std::initializer_list<std::string_view> accepted) {
-  const std::pair<std::string_view, bool> given[] = {{"input_ids", inputs.input_ids.defined()},
-                                                     {"attention_mask", inputs.attention_mask.defined()},
+  const std::pair<std::string_view, bool> given[] = {{"attention_mask", inputs.attention_mask.defined()},
                                                      {"position_ids", inputs.position_ids.defined()},
                                                      {"token_type_ids", inputs.token_type_ids.defined()},
                                                      {"pixel_values", inputs.pixel_values.defined()},
@@ -80,13 +98,25 @@ void check_inputs(const ModelInputs& inputs, std::string_view architecture,
   const auto among = [](std::initializer_list<std::string_view> list, std::string_view name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
+  const auto& ids = inputs.input_ids;
+  const auto& embeds = inputs.inputs_embeds;
+  const std::string who(architecture);
+  if (!among(required, "input_ids")) {
+    if (ids.defined()) throw UsageError("[models] " + who + " takes no input_ids");
+    if (embeds.defined()) throw UsageError("[models] " + who + " takes no inputs_embeds");
+  } else if (ids.defined() == embeds.defined()) {
+    throw UsageError("[models] " + who +
+                     (ids.defined() ? " takes input_ids or inputs_embeds, not both"
+                                    : " needs input_ids (or inputs_embeds in their place)"));
+  }
   for (const auto& [name, is_given] : given) {
     if (is_given && !among(required, name) && !among(accepted, name))
-      throw UsageError("[models] " + std::string(architecture) + " takes no " + std::string(name));
+      throw UsageError("[models] " + who + " takes no " + std::string(name));
     if (!is_given && among(required, name))
-      throw UsageError("[models] " + std::string(architecture) + " needs " + std::string(name));
+      throw UsageError("[models] " + who + " needs " + std::string(name));
   }
-  const auto& ids = inputs.input_ids;
+  if (embeds.defined() && (embeds.dim() != 3 || !embeds.is_floating_point()))
+    throw UsageError("[models] inputs_embeds must be [batch, seq, width] of a floating-point dtype");
   if (ids.defined() && (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)))
     throw UsageError("[models] input_ids must be [batch, seq] of int64 or int32");
   if (inputs.pixel_values.defined() && inputs.pixel_values.dim() != 4)

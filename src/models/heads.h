@@ -5,7 +5,8 @@
 namespace graft {
 
 /// [batch, seq, labels] -> [batch, labels]: the logits at each row's last token that is not padding.
-/// Without a padding token, a batch of one.
+/// Without a padding token, a batch of one. Without input_ids (the call had inputs_embeds) padding cannot be
+/// seen: the last token, as in transformers, and a warning.
 at::Tensor last_token_logits(std::optional<int64_t> pad_token_id, const at::Tensor& logits,
                              const at::Tensor& input_ids);
 
@@ -15,6 +16,12 @@ std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> wh
 /// The row of a token table that `pad` names, -1 for none. A negative id counts from the end, as
 /// torch.nn.Embedding has it.
 int64_t padding_row(std::optional<int64_t> pad, int64_t vocab);
+
+/// inputs_embeds, or what the model makes of input_ids: [batch, seq, width].
+at::Tensor embedded(const PreTrainedModel& model, const ModelInputs& inputs);
+
+/// Tokens of each row, given in either form.
+int64_t token_count(const ModelInputs& inputs);
 
 /// position_ids as given, else counted from what the cache holds: [1 or batch, seq].
 at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& like);
@@ -32,6 +39,7 @@ std::shared_ptr<KVCache> cache_for_layers(const ModelInputs& inputs, bool recomp
 at::Tensor packed_positions(const Config& config, const ModelInputs& inputs);
 
 /// UsageError naming the first input that is set and not among `accepted`, or that is required and missing.
+/// Where input_ids is required, inputs_embeds serves as well; both are an error.
 void check_inputs(const ModelInputs& inputs, std::string_view architecture,
                   std::initializer_list<std::string_view> required,
                   std::initializer_list<std::string_view> accepted);

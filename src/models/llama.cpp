@@ -128,7 +128,7 @@ class LlamaModel : public PreTrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs) override {
     check_inputs(inputs, "Llama", {"input_ids"}, {"attention_mask", "position_ids", "past_key_values"});
-    auto x = embed_tokens->forward(inputs.input_ids);
+    auto x = embedded(*this, inputs);
     const bool recompute = checkpointing_ && is_training();
     const auto cache = cache_for_layers(inputs, recompute);
     const LayerInputs in{
@@ -139,8 +139,12 @@ class LlamaModel : public PreTrainedModel {
       x = recompute ? nn::checkpointed(
                           *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
                     : layer->forward(x, in);
-    if (cache) cache->advance(inputs.input_ids.size(1));
+    if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = norm->forward(x)};
+  }
+
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return embed_tokens->forward(input_ids);
   }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }

@@ -137,15 +137,15 @@ class OPTDecoder : public torch::nn::Module {
         [&](const nn::Build& at, int64_t i) { return std::make_shared<OPTDecoderLayer>(at, s, i); });
   }
 
-  at::Tensor forward(const ModelInputs& inputs, bool recompute) {
-    auto x = embed_tokens->forward(inputs.input_ids);
+  /// `x`: the tokens, embedded.
+  at::Tensor forward(at::Tensor x, const ModelInputs& inputs, bool recompute) {
     const auto cache = cache_for_layers(inputs, recompute);
     // No position_ids here: OPT has no packed sequences, its positions say nothing of where one ends.
     const LayerInputs in{.mask = nn::causal_mask({x, inputs.attention_mask, cache.get()}), .cache = cache};
-    const auto at_position = embed_positions->forward(positions(inputs) + kPositionOffset);
+    const auto at_position = embed_positions->forward(positions(inputs, x) + kPositionOffset);
     x = (project_in ? project_in->forward(x) : x) + at_position;
     for (const auto& layer : *layers) x = dropped_or(layer, x, in, recompute);
-    if (cache) cache->advance(inputs.input_ids.size(1));
+    if (cache) cache->advance(x.size(1));
     if (final_layer_norm) x = final_layer_norm->forward(x);
     return project_out ? project_out->forward(x) : x;
   }
@@ -167,21 +167,21 @@ class OPTDecoder : public torch::nn::Module {
   }
 
   /// As given, else counted over the tokens that attention_mask leaves: padding is at -1, wherever it stands.
-  at::Tensor positions(const ModelInputs& inputs) const {
+  at::Tensor positions(const ModelInputs& inputs, const at::Tensor& x) const {
     const auto& mask = inputs.attention_mask;
     if (inputs.position_ids.defined() || !mask.defined()) {
       check_counted_positions(inputs, positions_);
-      return positions_or_default(inputs, inputs.input_ids);
+      return positions_or_default(inputs, x);
     }
     if (mask.dim() != 2)
       throw UsageError(
           "[opt] positions cannot be counted over a ready-made attention_mask: give position_ids with it");
     const auto& cache = inputs.past_key_values;
-    const int64_t tokens = inputs.input_ids.size(1), needed = tokens + (cache ? cache->seen() : 0);
+    const int64_t tokens = x.size(1), needed = tokens + (cache ? cache->seen() : 0);
     if (mask.size(1) < needed)
       throw UsageError("[opt] attention_mask covers " + std::to_string(mask.size(1)) + " tokens of " +
                        std::to_string(needed) + ", those in the cache included");
-    const auto present = mask.to(inputs.input_ids.device(), at::kLong);
+    const auto present = mask.to(x.device(), at::kLong);
     auto counted = present.cumsum(1) * present - 1;
     if (!cache) return counted;
     const auto mine = at::arange(tokens, present.options()) + cache->seen_tensor(present.device());
@@ -209,7 +209,12 @@ class OPTModel : public PreTrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs) override {
     check_inputs(inputs, "OPT", {"input_ids"}, {"attention_mask", "position_ids", "past_key_values"});
-    return {.last_hidden_state = decoder->forward(inputs, checkpointing_ && is_training())};
+    return {.last_hidden_state =
+                decoder->forward(embedded(*this, inputs), inputs, checkpointing_ && is_training())};
+  }
+
+  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
+    return decoder->embed_tokens->forward(input_ids);
   }
 
   void set_checkpointing(bool on) override { checkpointing_ = on; }

@@ -158,6 +158,10 @@ std::shared_ptr<PreTrainedModel> AutoModelForImageClassification::from_pretraine
   return load_for(Task::image_classification, dir, options);
 }
 
+at::Tensor PreTrainedModel::input_embeddings(const at::Tensor&) const {
+  throw UsageError("[models] " + architecture_ + " takes no input_ids, so it has no embeddings of them");
+}
+
 at::ScalarType PreTrainedModel::dtype() const { return parameters().front().scalar_type(); }
 at::Device PreTrainedModel::device() const { return parameters().front().device(); }
 

@@ -59,7 +59,8 @@ at::Tensor bidirectional_mask(const MaskRequest& request) {
   if (is_ready_made(request.attention_mask)) return request.attention_mask;
   if (!request.attention_mask.defined()) return {};
   const int64_t batch = request.like.size(0), queries = request.like.size(1);
-  return padding(request, queries).expand({batch, 1, queries, queries});
+  const int64_t keys = request.cache ? request.cache->attended_length(queries) : queries;
+  return padding(request, keys).expand({batch, 1, queries, keys});
 }
 
 }  // namespace graft::nn

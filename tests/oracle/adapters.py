@@ -48,10 +48,15 @@ class SavedAdapter:
 
     def model(self, dtype=torch.float32, trainable=True):
         """A new model with this adapter, loaded by PEFT."""
-        model = peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable).eval().to(DEVICE)
+        # PEFT trains no prompt that was loaded; what it loads then, the embeddings themselves, takes a gradient all the same.
+        prompt = peft.PeftConfig.from_pretrained(self.folder).is_prompt_learning
+        model = peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable and not prompt)
+        if prompt and trainable:
+            for key, parameter in model.named_parameters():
+                parameter.requires_grad_(key.startswith("prompt_encoder.") or ".modules_to_save." in key)
         if not trainable:
             self.recipe.frozen(model)
-        return model
+        return model.eval().to(DEVICE)
 
 
 def make_adapter(recipe: Recipe, checkpoint: Checkpoint, folder: Path) -> SavedAdapter:
@@ -83,6 +88,8 @@ def gradients(model) -> Batch:
     named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
     state = model.state_dict()
     by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
+    if model.active_peft_config.is_prompt_learning:
+        by_file["prompt_embeddings"] = model.prompt_encoder[model.active_adapter].embedding.weight.grad
     # One tensor has one gradient, under the first of its names.
     once = {}
     for key, value in by_file.items():

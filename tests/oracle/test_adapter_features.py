@@ -116,6 +116,13 @@ FRESH = {
     "dora": (peft.LoraConfig(use_dora=True, target_modules=["c_attn"], fan_in_fan_out=True), "gpt2-lm-untied"),
     "conv": (peft.LoraConfig(target_modules=["convolution"]), "resnet-bottleneck"),
     "classifier": (peft.LoraConfig(task_type="SEQ_CLS"), "bert-class"),
+    "prompt": (peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "llama-gqa"),
+    "prompt-vocab": (peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3, prompt_tuning_init="SAMPLE_VOCAB"), "bert-class"),
+    "prefix": (peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "llama-gqa"),
+    "prefix-zero": (peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, prefix_projection=True, init_weights="zero"), "gpt2-lm-untied"),
+    "prefix-projected": (peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, prefix_projection=True), "opt-lm-untied"),
+    "p-tuning": (peft.PromptEncoderConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "gpt2-lm-untied"),
+    "p-tuning-lstm": (peft.PromptEncoderConfig(task_type="CAUSAL_LM", num_virtual_tokens=3, encoder_reparameterization_type="LSTM", encoder_num_layers=3), "llama-gqa"),
 }
 
 

@@ -41,7 +41,7 @@ def test_forward_and_gradients(adapters, name, how):
     assert_close(got, results(adapter.model(trainable=trains), batch, grads=trains), adapter.recipe.tolerance)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", [name for name, recipe in BY_NAME.items() if recipe.merges])
 def test_merge(adapters, name):
     adapter = adapters(name)
     batch = batch_of(adapter)
@@ -52,6 +52,14 @@ def test_merge(adapters, name):
     got = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, "--merge", "--no-grads")
     # The unmerged model's results: where an adapted weight is tied to another module, PEFT's own merge changes both.
     assert_close(got, results(adapter.model(trainable=False), batch, grads=False), adapter.recipe.tolerance * 3)
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in BY_NAME.items() if not recipe.merges])
+def test_no_merge(adapters, name, tmp_path):
+    adapter = adapters(name)
+    done = run(GRAFT, "merge", "--model", adapter.checkpoint.folder, "--adapter", adapter.folder, "--output", tmp_path / "merged", check=False)
+    assert done.returncode == 1 and "cannot be merged" in done.stderr, done.stderr
+    assert not (tmp_path / "merged").exists()
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -7,6 +7,7 @@ from . import lora
 from . import lycoris
 from . import miss
 from . import oft
+from . import prompts
 from . import road
 from . import saved
 from . import shared_banks
@@ -22,6 +23,7 @@ FAMILIES = [
     lycoris,
     miss,
     oft,
+    prompts,
     road,
     saved,
     shared_banks,

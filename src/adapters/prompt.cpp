@@ -1,0 +1,35 @@
+#include "adapters/prompt.h"
+
+#include <ATen/ATen.h>
+
+namespace graft::adapters {
+namespace {
+constexpr const char* kKey = "prompt_embeddings";
+}
+
+Prompt::Prompt(const PromptBuild& build, at::IntArrayRef shape, const at::Tensor& fresh) {
+  auto tensor = build.source.take(kKey, shape);
+  if (!tensor.defined()) tensor = fresh;
+  embeddings_ = register_parameter(kKey, tensor.to(build.model.device()), /*requires_grad=*/false);
+}
+
+Prompt::Prompt(const PromptBuild& build, std::shared_ptr<PromptEncoder> encoder)
+    : encoder_(register_module("prompt_encoder", std::move(encoder))) {
+  encoder_->to(build.model.device());
+}
+
+std::vector<Shared::Entry> Prompt::entries() const {
+  if (!encoder_) return {{kKey, embeddings_, true}};
+  std::vector<Entry> all;
+  for (const auto& item : encoder_->named_parameters())
+    all.push_back({"prompt_encoder." + item.key(), item.value(), true, /*saved=*/false});
+  return all;
+}
+
+NamedTensors Prompt::saved() const {
+  const at::NoGradGuard no_grad;
+  // Without dropout: a file that depends on a draw would be nobody's intention.
+  return {{kKey, encoder_ ? encoder_->encode(/*training=*/false) : embeddings_.detach()}};
+}
+
+}  // namespace graft::adapters

@@ -1,0 +1,124 @@
+#include "adapters/prompt_config.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "adapters/method.h"
+#include "graft/error.h"
+#include "models/architecture.h"
+
+namespace graft::adapters {
+namespace {
+
+constexpr std::string_view kSizes[] = {"num_layers", "token_dim", "num_attention_heads"};
+
+/// Where config.json may have a size, in PEFT's order.
+int64_t model_size(const PreTrainedModel& model, std::string_view field) {
+  static const std::vector<std::pair<std::string_view, std::vector<std::string_view>>> spellings{
+      {"num_layers", {"num_hidden_layers", "num_layers", "n_layer"}},
+      {"token_dim", {"hidden_size", "n_embd", "d_model"}},
+      {"num_attention_heads", {"num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"}}};
+  for (const auto& [name, keys] : spellings)
+    if (name == field)
+      for (const auto& key : keys)
+        if (model.config().has(key)) return model.config().integer(key);
+  throw ConfigError("[adapters] the model's config.json does not say what \"" + std::string(field) +
+                    "\" is: set it in adapter_config.json");
+}
+
+/// Of one token's embedding: the hidden size, but for models that project it (OPT 350M).
+int64_t embedding_width(const PreTrainedModel& model) {
+  const at::NoGradGuard no_grad;
+  const auto first = at::zeros({1, 1}, at::TensorOptions(at::kLong).device(model.device()));
+  return model.input_embeddings(first).size(-1);
+}
+
+bool has_field(const AdapterConfig& config, std::string_view name) {
+  const auto& fields = find_method(config.peft_type()).fields;
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& field) { return field.name == name; });
+}
+
+AdapterConfig with_number(const AdapterConfig& config, std::string_view field, int64_t value) {
+  return config.with(field, std::to_string(value));
+}
+
+/// Sizes that are set stay as they are, but for a prefix: it must have the shape of the keys, of which there
+/// may be fewer than queries.
+AdapterConfig fill_sizes(AdapterConfig config, const PreTrainedModel& model) {
+  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  for (const auto field : kSizes)
+    if (!config.has(field))
+      config = with_number(
+          config, field, field == "token_dim" && !prefix ? embedding_width(model) : model_size(model, field));
+  const auto& sizes = model.config();
+  if (prefix && sizes.has("num_key_value_heads")) {
+    const int64_t heads = sizes.integer("num_key_value_heads"),
+                  dim = sizes.integer("head_dim",
+                                      config.integer("token_dim") / config.integer("num_attention_heads"));
+    config = with_number(with_number(config, "token_dim", heads * dim), "num_attention_heads", heads);
+  }
+  return config;
+}
+
+/// What adapter_config.json sets must be what the model has.
+void check_sizes(const AdapterConfig& config, const PreTrainedModel& model) {
+  auto unset = config;
+  for (const auto field : kSizes) unset = unset.with(field, "null");
+  const auto right = fill_sizes(unset, model);
+  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  for (const auto field : kSizes)
+    if ((prefix || field == "token_dim") && config.integer(field) != right.integer(field))
+      throw ConfigError("[adapters] \"" + std::string(field) + "\" is " +
+                        std::to_string(config.integer(field)) + ", and " + model.architecture() + " needs " +
+                        std::to_string(right.integer(field)) +
+                        ": leave it out, and it is taken from the model");
+}
+
+void check_task(const AdapterConfig& config, const PreTrainedModel& model) {
+  const auto task = config.string("task_type");
+  const std::pair<std::string_view, Task> known[] = {{"CAUSAL_LM", Task::causal_lm},
+                                                     {"SEQ_CLS", Task::sequence_classification},
+                                                     {"FEATURE_EXTRACTION", Task::base}};
+  for (const auto& [name, needed] : known)
+    if (name == task) {
+      if (find_architecture(model.architecture()).task == needed) return;
+      throw ConfigError("[adapters] \"task_type\" is \"" + task + "\", which " + model.architecture() +
+                        " is not made for");
+    }
+  throw ConfigError("[adapters] \"task_type\" is " + (task.empty() ? "not set" : "\"" + task + "\"") +
+                    ", and " + config.peft_type() +
+                    " needs \"CAUSAL_LM\", \"SEQ_CLS\" or \"FEATURE_EXTRACTION\": it decides what becomes of "
+                    "labels and token types");
+}
+
+}  // namespace
+
+std::vector<Field> prompt_fields(std::vector<Field> own) {
+  for (const char* name : {"num_virtual_tokens", "token_dim", "num_transformer_submodules",
+                           "num_attention_heads", "num_layers", "modules_to_save"})
+    own.push_back({name, nullptr, {}, Field::Rule::any});
+  return own;
+}
+
+void check_prompt(const AdapterConfig& config) {
+  if (!config.has("num_virtual_tokens") || config.integer("num_virtual_tokens") < 1)
+    throw ConfigError("[adapters] \"num_virtual_tokens\" must be set, to at least 1");
+}
+
+AdapterConfig with_model_sizes(const AdapterConfig& given, const PreTrainedModel& model) {
+  check_task(given, model);
+  auto config = fill_sizes(given, model);
+  check_sizes(config, model);
+  if (!config.has("num_transformer_submodules"))
+    config = with_number(config, "num_transformer_submodules", 1);
+  if (config.integer("num_transformer_submodules") != 1)
+    throw ConfigError("[adapters] \"num_transformer_submodules\" is " +
+                      std::to_string(config.integer("num_transformer_submodules")) +
+                      ": that is for encoders with decoders, and " + model.architecture() + " is one stack");
+  if (has_field(config, "encoder_hidden_size") && !config.has("encoder_hidden_size"))
+    config = with_number(config, "encoder_hidden_size", config.integer("token_dim"));
+  return config;
+}
+
+}  // namespace graft::adapters

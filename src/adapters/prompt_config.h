@@ -1,0 +1,19 @@
+// The fields that all prompt methods have, and what PEFT reads from the model for them.
+#pragma once
+#include "adapters/schema.h"
+#include "graft/adapter_config.h"
+#include "graft/model.h"
+
+namespace graft::adapters {
+
+/// `own`: the method's fields beside those.
+std::vector<Field> prompt_fields(std::vector<Field> own);
+
+/// ConfigError for a number of virtual tokens that is none.
+void check_prompt(const AdapterConfig& config);
+
+/// Fills in the fields that say how large the model is. ConfigError: the task is none that prompts can serve
+/// in this model, or sizes are set that the model does not have.
+AdapterConfig with_model_sizes(const AdapterConfig& config, const PreTrainedModel& model);
+
+}  // namespace graft::adapters

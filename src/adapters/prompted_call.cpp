@@ -1,0 +1,90 @@
+#include "adapters/prompted_call.h"
+
+#include <ATen/ATen.h>
+
+#include <mutex>
+
+#include "graft/error.h"
+#include "models/architecture.h"
+#include "nn/loss.h"
+#include "nn/prefix_cache.h"
+#include "support/log.h"
+
+namespace graft::adapters {
+namespace {
+
+/// `count` columns of one value before those that are there.
+at::Tensor with_columns(const at::Tensor& table, int64_t count, int64_t value) {
+  return at::cat({at::full({table.size(0), count}, value, table.options()), table}, 1);
+}
+
+/// PEFT's own choice; said once, since a call may come often.
+void leave_out(at::Tensor& input, std::once_flag& said, const char* what) {
+  if (!input.defined()) return;
+  std::call_once(said, [&] {
+    log_warning(std::string("[adapters] ") + what + " are not known for virtual tokens: they are left out");
+  });
+  input.reset();
+}
+
+void leave_out_positions(ModelInputs& inputs) {
+  static std::once_flag said;
+  leave_out(inputs.position_ids, said, "position_ids");
+}
+
+void leave_out_types(ModelInputs& inputs) {
+  static std::once_flag said;
+  leave_out(inputs.token_type_ids, said, "token_type_ids");
+}
+
+void put_embeddings(ModelInputs& inputs, const at::Tensor& prompt, const PreTrainedModel& model, Task task) {
+  const int64_t count = prompt.size(0);
+  const auto own =
+      inputs.inputs_embeds.defined() ? inputs.inputs_embeds : model.input_embeddings(inputs.input_ids);
+  const auto rows = prompt.to(own.scalar_type()).unsqueeze(0).expand({own.size(0), count, prompt.size(1)});
+  inputs.inputs_embeds = at::cat({rows, own}, 1);
+  inputs.input_ids.reset();
+  if (inputs.labels.defined() && task == Task::causal_lm)
+    inputs.labels = with_columns(inputs.labels, count, nn::kIgnoredLabel);
+  if (inputs.token_type_ids.defined()) inputs.token_type_ids = with_columns(inputs.token_type_ids, count, 0);
+}
+
+void put_prefix(ModelInputs& inputs, const at::Tensor& prefix, int64_t batch) {
+  const auto learned = std::make_shared<nn::PrefixCache>(prefix);
+  if (inputs.past_key_values)
+    learned->pour_into(*inputs.past_key_values, batch, prefix.scalar_type());
+  else
+    inputs.past_key_values = learned;
+}
+
+}  // namespace
+
+ModelInputs with_virtual_tokens(const VirtualTokens& tokens, const ModelInputs& given,
+                                const PreTrainedModel& model) {
+  if (!tokens.any()) return given;
+  ModelInputs inputs = given;
+  const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds;
+  // A call with neither or both is the model's to refuse.
+  if (!first.defined() || (inputs.input_ids.defined() && inputs.inputs_embeds.defined())) return given;
+  const auto task = find_architecture(model.architecture()).task;
+  const bool soft = tokens.embeddings.defined();
+  const int64_t count = soft ? tokens.embeddings.size(0) : tokens.prefix.size(2);
+  if (inputs.attention_mask.defined()) {
+    if (inputs.attention_mask.dim() != 2)
+      throw UsageError(
+          "[adapters] an attention_mask of [batch, 1, queries, keys] cannot be extended over virtual tokens: "
+          "give one of [batch, keys]");
+    inputs.attention_mask = with_columns(inputs.attention_mask, count, 1);
+  }
+  if (task != Task::sequence_classification) leave_out_types(inputs);
+  if (soft) leave_out_positions(inputs);
+  if (!soft && inputs.position_ids.defined()) inputs.position_ids = inputs.position_ids + count;
+  if (inputs.past_key_values && inputs.past_key_values->seen() > 0) return inputs;
+  if (soft)
+    put_embeddings(inputs, tokens.embeddings, model, task);
+  else
+    put_prefix(inputs, tokens.prefix, first.size(0));
+  return inputs;
+}
+
+}  // namespace graft::adapters
