@@ -134,7 +134,8 @@ void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const j
     ordered_json state{{"global_step", step},
                        {"max_steps", log.empty() ? 0 : log.back().max_steps},
                        {"epoch", log.empty() ? 0.0 : log.back().epoch},
-                       {"arguments", arguments}};
+                       {"arguments", arguments},
+                       {"files", ordered_json::object()}};
     for (const auto& entry : fs::recursive_directory_iterator(unfinished))
       if (entry.is_regular_file())
         state["files"][fs::relative(entry.path(), unfinished).string()] = entry.file_size();

@@ -71,6 +71,7 @@ TEST(RunFolder, AFailedSaveLeavesNothing) {
   const train::RunFolder folder(temp.path());
   folder.save(1, {}, {}, [](const fs::path&) {});
   EXPECT_THROW(folder.save(2, {}, {}, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
+  ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 1);
   EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 1);
 }
