@@ -68,7 +68,7 @@ BAD = {
     "label range": ({"input_ids": [3, 4], "labels": [3, -7]}, "line 2", "-100"),
     "all masked": ({"input_ids": [3, 4], "labels": [-100, -100]}, "line 2", "judged"),
     "too long": ({"input_ids": list(range(3, 20))}, "line 2", "16 positions", "--max-length"),
-    "not UTF-8": (b'{"input_ids": [3, 4], "x": "\xff"}', "line 2", "byte 28", "UTF-8"),
+    "not UTF-8": (b'{"input_ids": [3, 4], "x": "\xff"}', "line 2", "byte 29", "UTF-8"),
     "twice": (b'{"input_ids": [3, 4], "input_ids": [3, 5]}', "line 2", "twice"),
 }
 
