@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "codegen/fusion.h"
+#include "compiler/folded.h"
 #include "compiler/regions.h"
 #include "graft/error.h"
 #include "passes/pipeline.h"
+#include "passes/weight_folding.h"
 #include "runtime/scheduled.h"
+#include "support/env.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 #include "target/cpu_target.h"
@@ -56,13 +59,9 @@ std::string emit_core(const ir::Graph& graph, const std::string& level) {
 
 namespace {
 
-std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::Generator>& generators,
-                                        const CompileOptions& options, const Bindings& bindings) {
-  if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
-  {
-    const Stopwatch watch("passes");
-    passes::run_passes(passes::compile_passes(), graph);
-  }
+/// From a graph of core ops.
+std::unique_ptr<Executable> build_core(const ir::Graph& graph, const std::vector<at::Generator>& generators,
+                                       const CompileOptions& options, const Bindings& bindings) {
   codegen::Schedule schedule;
   {
     const Stopwatch watch("fusion");
@@ -76,6 +75,27 @@ std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::G
   }
   const Stopwatch watch("planning");
   return make_scheduled(graph, schedule, std::move(kernels), generators, bindings);
+}
+
+std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::Generator>& generators,
+                                        const CompileOptions& options, Bindings bindings) {
+  if (options.backend == Backend::aot_eager) return ref::compile(graph, generators);
+  {
+    const Stopwatch watch("passes");
+    passes::run_passes(passes::compile_passes(), graph);
+  }
+  constexpr int64_t as_much_as_the_weights = 100;
+  auto folding = passes::fold_weights(graph, bindings.frozen,
+                                      env_number("GRAFT_FOLD_PERCENT").value_or(as_much_as_the_weights));
+  if (!folding) return build_core(graph, generators, options, bindings);
+  if (logs(LogTopic::passes))
+    log(LogTopic::passes, "fold-weights: " + std::to_string(folding->groups.size()) + " groups\n" +
+                              ir::to_string(folding->main));
+  for (size_t i = graph.inputs().size(); i < folding->main.inputs().size(); ++i) bindings.frozen.push_back(i);
+  auto main = build_core(folding->main, generators, options, bindings);
+  return make_folded(std::move(*folding), std::move(main), [&](const ir::Graph& group) {
+    return build_core(group, generators, options, {.keep_results = false});
+  });
 }
 
 }  // namespace

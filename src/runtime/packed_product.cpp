@@ -129,13 +129,10 @@ std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int
 }
 
 at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
-  const auto* memory = weight.const_data_ptr();
-  const auto version = static_cast<uint32_t>(weight._version());
   const std::lock_guard<std::mutex> lock(guard_);
-  if (!packed_.defined() || memory != memory_ || version != version_) {
+  if (!seen_.is(weight)) {
     packed_ = pack(weight.detach());
-    memory_ = memory;
-    version_ = version;
+    seen_.see(weight);
   }
   return packed_;
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/seen_tensor.h"
+
 namespace graft {
 
 class PackedProduct {
@@ -18,8 +20,7 @@ class PackedProduct {
   PackedProduct(const PackedProduct&) = delete;
   PackedProduct& operator=(const PackedProduct&) = delete;
 
-  /// The bias may be undefined. The weight is known by its memory and its version: who writes through a raw
-  /// pointer must not expect to be noticed. Threads may call at once.
+  /// The bias may be undefined. Threads may call at once.
   at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
  protected:
@@ -35,8 +36,7 @@ class PackedProduct {
   int64_t rows_;
   std::mutex guard_;
   at::Tensor packed_;
-  const void* memory_ = nullptr;
-  uint32_t version_ = 0;
+  runtime::SeenTensor seen_;
 };
 
 }  // namespace graft

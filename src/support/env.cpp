@@ -18,6 +18,9 @@ const std::vector<EnvVariable>& env_variables() {
        "Where compiled kernels are kept; default: graft in the user's cache folder."},
       {"GRAFT_CACHE_SIZE", "bytes", "The most that the kernel cache may hold; default 1 GiB."},
       {"GRAFT_PASSES_OFF", "names of passes", "Passes that are left out, separated by commas."},
+      {"GRAFT_FOLD_PERCENT", "number",
+       "How much a program may keep of what it makes from weights alone, in per cent of the weights; default "
+       "100."},
       {"GRAFT_COMPILE_THREADS", "number", "Threads that generate code; default: one per core."},
   };
   return table;
