@@ -88,7 +88,9 @@ class LoraLinear : public LoraPart {
   }
 
   at::Tensor low_rank(const at::Tensor& x) const {
-    auto added = at::linear(at::linear(x, A), B, B_bias) * scaling_;
+    // PEFT scales what comes out; what comes between is narrower.
+    auto added = B_bias.defined() ? at::linear(at::linear(x, A), B, B_bias) * scaling_
+                                  : at::linear(at::linear(x, A) * scaling_, B);
     if (!taken_A_.defined()) return added;
     return added - at::linear(at::linear(x, taken_A_.to(x.scalar_type())), taken_B_.to(x.scalar_type()));
   }

@@ -32,6 +32,7 @@ struct Unit {
   Space space;
   size_t first = 0, position = 0;  // places of its first and its last node in the graph
   size_t number = 0;
+  size_t era = 0;  // how many boundaries come before it
 };
 
 class Fuser {
@@ -119,9 +120,10 @@ class Fuser {
 
   void place(const Node& node, size_t position) {
     if (view_source(node)) return;
+    era_ += node.op() == "graft::boundary";
     if (fusible(node))
       for (Unit* unit : candidates(node))
-        if (const auto space = fits(node, *unit)) {
+        if (const auto space = unit->era == era_ ? fits(node, *unit) : std::nullopt) {
           unit->nodes.push_back(&node);
           unit->space = *space;
           unit->position = position;
@@ -133,6 +135,7 @@ class Fuser {
     unit.nodes = {&node};
     unit.first = unit.position = position;
     unit.number = units_.size() - 1;
+    unit.era = era_;
     if (is_pointwise(node))
       unit.space = space_over(node.output().type().sizes);
     else if (!unit.external)
@@ -156,7 +159,7 @@ class Fuser {
       std::vector<Unit*> from(reads_[unit.get()].begin(), reads_[unit.get()].end());
       std::sort(from.begin(), from.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
       for (auto* target : from)
-        if (!target->external && joined(*unit, *target)) {
+        if (!target->external && target->era == unit->era && joined(*unit, *target)) {
           unit.reset();
           break;
         }
@@ -399,6 +402,7 @@ class Fuser {
   std::unordered_set<const Value*> materialised_;
   std::unordered_map<const Value*, Cost> costs_;
   std::vector<std::unique_ptr<Unit>> units_;
+  size_t era_ = 0;
   std::unordered_map<const Node*, Unit*> units_of_;
   std::unordered_map<const Unit*, std::set<Unit*>> reads_;
   std::unordered_map<const Value*, std::vector<Unit*>> users_;

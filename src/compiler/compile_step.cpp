@@ -107,14 +107,15 @@ struct StepCore::Impl {
     for (const auto& t : trained)
       here.push_back(
           {t.name, Recorder::seen(t.parameter), Recorder::seen(t.first), Recorder::seen(t.second)});
-    at::Tensor loss;
+    at::Tensor shown;
     std::vector<at::Tensor> wanted, grads;
     for (const auto& t : here) wanted.push_back(t.parameter);
     {
       const at::AutoGradMode on(true);
-      loss = loss_of();
+      const auto loss = loss_of();
       if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad())
         throw UsageError("[compile_step] the loss must be one number that depends on a trained parameter");
+      shown = loss.detach();  // before the backward: where this call stands, the forward ends
       grads = torch::autograd::grad({loss}, wanted, {}, std::nullopt, false, /*allow_unused=*/true);
     }
     const at::NoGradGuard no_grad;
@@ -134,7 +135,7 @@ struct StepCore::Impl {
     for (size_t i = 0; i < here.size(); ++i)
       if (grads[i].defined())
         std::visit([&](const auto& how) { update(how, here[i], grads[i], numbers_now); }, optimizer);
-    return {loss.detach(), total};
+    return {shown, total};
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "autograd/node.h"
 #include "autograd/partition.h"
+#include "autograd/recompute.h"
 #include "capture/ivalue.h"
 #include "compiler/build.h"
 #include "ir/clone.h"
@@ -40,6 +41,15 @@ uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
+/// A graph that changes weights and gives a number first is a training step, and the number its loss.
+ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
+  const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
+  const bool is_step = loss && loss->type().numel() == 1 && ir::is_floating(loss->type().dtype);
+  if (!is_step || options.backend != Backend::graft || options.regional) return graph;
+  passes::run_passes(passes::joint_passes(), graph);
+  return autograd::with_recomputation(graph, 1);
+}
+
 }  // namespace
 
 Program::Program(const Capture& capture, const CompileOptions& options)
@@ -62,11 +72,18 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
   }
   bindings.keep_results = !parts.backward;
-  // Without gradients nobody trains the weights: they are the same until their version changes.
-  if (!parts.backward)
+  // Without gradients nobody trains the weights: they are the same until their version changes. A step that
+  // changes some of them could keep others in the form its products like best, but that is a second copy of
+  // them, and training is short of memory.
+  const bool trains_slots =
+      parts.backward || std::any_of(mutations_.begin(), mutations_.end(), [&](const Mutation& mutation) {
+        return sources_[mutation.input].kind == Source::Kind::slot;
+      });
+  if (!trains_slots)
     for (size_t i = 0; i < forward_inputs_.size(); ++i)
       if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i]))
         bindings.frozen.push_back(i);
+  if (trains_slots && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
   forward_ = build(std::move(parts.forward), generators_, options, bindings);
   if (parts.backward)
     backward_ = build(std::move(*parts.backward), generators_, options,
@@ -88,7 +105,8 @@ Parts parts_of(const Capture& capture) {
   }
   const Stopwatch watch("partition");
   passes::run_passes(passes::joint_passes(), joint);
-  autograd::PartitionOptions how;
+  // Memory is what training is short of; to write once more what a product reads costs less than the product.
+  autograd::PartitionOptions how{.recompute_materialized = true};
   for (const auto& mutation : capture.mutations) how.mutated_inputs.push_back(mutation.input);
   auto cut = autograd::partition(joint, capture.forward_results, capture.tangent_inputs, how);
   parts.forward = std::move(cut.forward);

@@ -21,6 +21,7 @@
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
 #include "runtime/action.h"
+#include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
 #include "support/log.h"
@@ -38,7 +39,6 @@ using runtime::offset_in_root;
 using runtime::Product;
 using runtime::product_of;
 using runtime::Slot;
-using runtime::touched_by;
 
 class Scheduled : public Executable {
  public:
@@ -61,7 +61,6 @@ class Scheduled : public Executable {
         call_of(action, *step.external, generators);
       else
         kernel_of(action, step, kernels_.launchers[kernel++]);
-      extern_calls_ += step.external != nullptr;
     }
     leave_out(graph, schedule);
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
@@ -218,6 +217,8 @@ class Scheduled : public Executable {
 
   void call_of(Action& action, const ir::Node& node, const std::vector<at::Generator>& generators) {
     action.what = ir::to_string(node);
+    if (node.op() == "graft::boundary") return;  // it has done its part
+    ++extern_calls_;
     for (const auto* value : node.inputs()) slot_of(*value);
     action.product = product_of(node);
     if (action.product) {
@@ -262,64 +263,25 @@ class Scheduled : public Executable {
     }
   }
 
-  /// Lets a kernel write a result straight into an input, if nobody reads the input afterwards and the kernel
-  /// itself reads it only at the very place it writes.
+  /// Lets a run in place write a result straight into the input whose new value it is, where it can.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
-    if (!result || !numbers_.contains(result) || result->type() != input->type()) return;
-    if (result->producer() && result->producer()->op() == "aten::index_copy") {
-      update_in_place(graph, schedule, pair);
+    if (!result || !numbers_.contains(result) || result->type() != input->type() ||
+        aliased_.contains(input) || aliased_.contains(result))
+      return;
+    if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
+      if (!runtime::rows_may_be_written_into(graph, schedule, *result, *input)) return;
+      for (size_t i = 0; i < schedule.steps.size(); ++i)
+        if (schedule.steps[i].external == node)
+          actions_[i].update = {slot_of(*input), slot_of(*ir::value_of(*node, "index")),
+                                slot_of(*ir::value_of(*node, "source")), slot_of(*result),
+                                static_cast<int64_t>(*ir::number_of(*node, "dim"))};
       return;
     }
     auto& slot = slots_[numbers_.at(result)];
-    if (slot.kind != Slot::Kind::own || aliased_.contains(input) || aliased_.contains(result)) return;
-    for (const auto* other : graph.results())
-      if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
-    bool written = false;
-    for (const auto& step : schedule.steps) {
-      if (step.external) {
-        for (const auto* value : step.external->inputs())
-          if (written && &root_of(*value) == input) return;
-        continue;
-      }
-      if (written) {
-        for (const auto* value : step.buffers)
-          if (&root_of(*value) == input) return;
-        continue;
-      }
-      written =
-          std::any_of(step.buffers.begin(), step.buffers.end(), [&](const Value* v) { return v == result; });
-      if (written && !reads_where_it_writes(step, *result, *input)) return;
-    }
-    if (written) slot.into = pair.input;
-  }
-
-  /// Some rows of an input are written anew (a key/value cache's): the others stay where they are, if nobody
-  /// reads the input as it was afterwards.
-  void update_in_place(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
-    const auto* result = graph.results()[pair.result];
-    const auto* input = graph.inputs()[pair.input].get();
-    const auto& node = *result->producer();
-    const auto *index = ir::value_of(node, "index"), *source = ir::value_of(node, "source");
-    if (ir::value_of(node, "self") != input || &root_of(*index) == input || &root_of(*source) == input ||
-        aliased_.contains(input) || aliased_.contains(result))
-      return;
-    for (const auto* other : graph.results())
-      if (other && (&root_of(*other) == input || (other != result && &root_of(*other) == result))) return;
-    Action* mine = nullptr;
-    for (size_t i = 0; i < schedule.steps.size(); ++i) {
-      const auto& step = schedule.steps[i];
-      const auto touched = touched_by(step);
-      if (mine && std::any_of(touched.begin(), touched.end(),
-                              [&](const Value* value) { return &root_of(*value) == input; }))
-        return;
-      if (step.external == &node) mine = &actions_[i];
-    }
-    const auto dim = ir::number_of(node, "dim");
-    if (!mine || !dim) return;
-    mine->update = {slot_of(*input), slot_of(*index), slot_of(*source), slot_of(*result),
-                    static_cast<int64_t>(*dim)};
+    if (slot.kind == Slot::Kind::own && runtime::kernel_may_write_into(graph, schedule, *result, *input))
+      slot.into = pair.input;
   }
 
   /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
@@ -327,70 +289,81 @@ class Scheduled : public Executable {
     return (slot.kind == Slot::Kind::view ? slots_[slot.root].kind : slot.kind) == Slot::Kind::arena;
   }
 
-  static bool reads_where_it_writes(const codegen::Step& step, const Value& result, const Value& input) {
-    const codegen::Index* place = nullptr;
-    for (const auto& i : step.kernel.code)
-      if (i.op == codegen::Op::store && step.buffers[static_cast<size_t>(i.buffer)] == &result)
-        place = &i.index;
-    return std::all_of(step.kernel.code.begin(), step.kernel.code.end(), [&](const codegen::Instruction& i) {
-      if (i.op != codegen::Op::load || &root_of(*step.buffers[static_cast<size_t>(i.buffer)]) != &input)
-        return true;
-      // In a kernel of several phases an earlier store would be read by a later one.
-      return step.kernel.phases <= 1 && i.indirect.empty() && i.index == *place &&
-             offset_in_root(*step.buffers[static_cast<size_t>(i.buffer)]) == 0;
-    });
-  }
-
-  /// Lives of all slots, the arena's plan, and what each action has to make and may drop.
-  void plan(const codegen::Schedule& schedule) {
-    std::vector<size_t> first(slots_.size(), none), last(slots_.size(), 0);
+  /// First and last action that a slot is used by; a view's root lives as long as the view.
+  struct Lives {
+    std::vector<size_t> first, last;
+  };
+  Lives lives_of(const codegen::Schedule& schedule) {
+    // Views get their slots here, before there is a life for each.
+    for (const auto& step : schedule.steps)
+      if (step.external)
+        for (const auto* value : step.external->inputs()) slot_of(*value);
+    Lives lives{std::vector<size_t>(slots_.size(), none), std::vector<size_t>(slots_.size(), 0)};
     const auto use = [&](size_t slot, size_t step) {
       for (size_t s = slot; s != none; s = slots_[s].root) {
-        first[s] = std::min(first[s], step);
-        last[s] = std::max(last[s], step);
+        lives.first[s] = std::min(lives.first[s], step);
+        lives.last[s] = std::max(lives.last[s], step);
       }
     };
-    size_t number = 0;
-    for (const auto& step : schedule.steps) {
-      auto& action = actions_[number];
-      if (step.external) {
-        for (const auto* value : step.external->inputs()) {
-          const size_t slot = slot_of(*value);
-          if (slots_[slot].kind == Slot::Kind::view && first[slot] == none) action.make.push_back(slot);
-          use(slot, number);
-        }
-        for (const auto& output : step.external->outputs()) use(slot_of(*output), number);
-        if (action.product && slots_[action.out].kind == Slot::Kind::own) action.make.push_back(action.out);
-      } else {
-        for (size_t i = 0; i < action.buffers.size(); ++i) {
-          const size_t slot = action.buffers[i].slot;
-          if (step.kernel.buffers[i].written && slots_[slot].kind == Slot::Kind::own)
-            action.make.push_back(slot);
-          use(slot, number);
-        }
-      }
-      ++number;
+    for (size_t i = 0; i < actions_.size(); ++i) {
+      for (const auto& buffer : actions_[i].buffers) use(buffer.slot, i);
+      const auto* call = schedule.steps[i].external;
+      if (!call) continue;
+      for (const auto* value : call->inputs()) use(slot_of(*value), i);
+      for (const auto& output : call->outputs()) use(slot_of(*output), i);
     }
     for (const size_t result : results_) {
       if (result == none) continue;
-      if (slots_[result].kind == Slot::Kind::view && first[result] == none) last_views_.push_back(result);
+      if (slots_[result].kind == Slot::Kind::view && lives.first[result] == none)
+        last_views_.push_back(result);
       use(result, actions_.size());
     }
-    std::vector<runtime::BufferLife> lives;
-    std::vector<size_t> planned;
+    return lives;
+  }
+
+  /// The arena's plan, and what each action has to make and may drop.
+  void plan(const codegen::Schedule& schedule) {
+    const auto lives = lives_of(schedule);
+    place_temporaries(lives);
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (slots_[s].kind == Slot::Kind::arena && first[s] != none) {
-        planned.push_back(s);
-        lives.push_back({bytes_of(slots_[s].type), first[s], last[s]});
-      }
-      if (!stays(slots_[s]) && first[s] != none && last[s] < actions_.size())
-        actions_[last[s]].dead.push_back(s);
+      const auto& slot = slots_[s];
+      if (stays(slot) || lives.first[s] == none) continue;
+      if (lives.last[s] < actions_.size()) actions_[lives.last[s]].dead.push_back(s);
+      const bool made_there =
+          slot.kind == Slot::Kind::own || (slot.kind == Slot::Kind::view && lives.first[s] < actions_.size());
+      if (made_there) actions_[lives.first[s]].make.push_back(s);
     }
-    const auto placed = runtime::plan_memory(lives);
-    for (size_t i = 0; i < planned.size(); ++i) slots_[planned[i]].place = placed.offsets[i];
-    arena_bytes_ = placed.total;
-    for (auto& action : actions_) std::erase_if(action.make, [&](size_t s) { return stays(slots_[s]); });
     for (const auto& action : actions_) most_buffers_ = std::max(most_buffers_, action.buffers.size());
+  }
+
+  void place_temporaries(const Lives& lives) {
+    std::vector<size_t> planned;
+    for (size_t s = 0; s < slots_.size(); ++s)
+      if (slots_[s].kind == Slot::Kind::arena && lives.first[s] != none) planned.push_back(s);
+    const auto plan_of = [&](const std::vector<size_t>& slots) {
+      std::vector<runtime::BufferLife> buffers;
+      buffers.reserve(slots.size());
+      for (const size_t s : slots)
+        buffers.push_back({bytes_of(slots_[s].type), lives.first[s], lives.last[s]});
+      return runtime::plan_memory(buffers);
+    };
+    auto plan = plan_of(planned);
+    if (!keep_results_ && !planned.empty()) {
+      // An arena is held through the whole run, and gradients pile up at its end. Where a few temporaries (of
+      // a vocabulary's size, say) are most of it, they come and go instead.
+      int64_t largest = 0;
+      for (const size_t s : planned) largest = std::max(largest, bytes_of(slots_[s].type));
+      auto others = planned;
+      std::erase_if(others, [&](size_t s) { return bytes_of(slots_[s].type) == largest; });
+      if (auto smaller = plan_of(others); 2 * smaller.total <= plan.total) {
+        for (const size_t s : planned)
+          if (bytes_of(slots_[s].type) == largest) slots_[s].kind = Slot::Kind::own;
+        planned = std::move(others);
+        plan = std::move(smaller);
+      }
+    }
+    for (size_t i = 0; i < planned.size(); ++i) slots_[planned[i]].place = plan.offsets[i];
+    arena_bytes_ = plan.total;
   }
 
   // --- running
@@ -460,7 +433,7 @@ class Scheduled : public Executable {
       auto& kept = frame.kept[number];
       if (!kept || kept.use_count() > 1) kept = at::empty({bytes_of(slot.type)}, at::kByte).storage();
       tensor = tensor_over(kept, slot.type, 0);
-      if (!keep_results_) kept = {};
+      if (!keep_results_ || slot.into != none) kept = {};  // most runs are in place and do not need it
     }
   }
 
@@ -539,7 +512,7 @@ class Scheduled : public Executable {
       const auto& [input, index, source, out, dim] = *action.update;
       frame.table[out] = frame.table[input];
       frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
-    } else {
+    } else if (action.call) {
       action.call->run(frame.table);
     }
     for (const size_t slot : action.dead) frame.table[slot].reset();

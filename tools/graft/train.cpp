@@ -117,9 +117,13 @@ void run(TrainFlags flags) {
     plain.rows.shuffle = false;
     eval_data = read_data(flags.eval_data, flags.eval_data.ends_with(".safetensors"), plain, *subject.model);
   }
-  auto trainer = subject.trainer(flags.arguments, data);
-  trainer.on_step(training_progress());
   MemoryMeter meter;
+  auto trainer = subject.trainer(flags.arguments, data);
+  trainer.on_step([&meter, show = training_progress(), done = 0](const TrainingStep& step) mutable {
+    show(step);
+    // The first two steps of a compiled model are its checks, which hold all twice: what counts comes after.
+    if (++done == 2 && step.step < step.max_steps) meter.start_again();
+  });
   const auto out = trainer.train(flags.resume);
   const auto peak = meter.peak();
   trainer.save_model(flags.output);
