@@ -5,9 +5,13 @@
 #include <algorithm>
 
 #include "autograd/partition.h"
+#include "autograd/recompute.h"
 #include "graft/error.h"
+#include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "ir/parser.h"
+#include "ir/verifier.h"
+#include "passes/pipeline.h"
 #include "scalar_graph.h"
 
 namespace graft::autograd {
@@ -179,6 +183,40 @@ constexpr auto kReadByProduct = R"(graph(%0 "x": f32[8, 8], %1 "w": f32[8, 8], %
   return (%5, %8)
 }
 )";
+
+TEST(Recompute, AStepComputesAgainBehindItsBoundary) {
+  const auto step = ir::parse(R"(graph(%0 "w": f32[8, 8], %1 "x": f32[4, 8]) {
+  %2: f32[4, 8] = aten::mm(self=%1, mat2=%0)
+  %3: f32[4, 8] = aten::sigmoid(self=%2)
+  %4: f32[] = aten::sum(self=%3)
+  %5: f32[8, 4]{1, 8} = aten::t(self=%2)
+  %6: f32[8, 8] = aten::mm(self=%5, mat2=%3)
+  %7: f32[8, 8] = aten::sub.Tensor(self=%0, other=%6)
+  return (%4, %7)
+}
+)");
+  const auto joined = with_recomputation(step, 1);
+  verify(joined);
+  const auto wanted = ir::parse(R"(graph(%0 "w": f32[8, 8], %1 "x": f32[4, 8]) {
+  %2: f32[4, 8] = aten::mm(self=%1, mat2=%0)
+  %3: f32[4, 8] = aten::sigmoid(self=%2)
+  %4: f32[] = aten::sum(self=%3)
+  graft::boundary()
+  %5: f32[4, 8] = aten::sigmoid(self=%2)
+  %6: f32[8, 4]{1, 8} = aten::t(self=%2)
+  %7: f32[8, 8] = aten::mm(self=%6, mat2=%5)
+  %8: f32[8, 8] = aten::sub.Tensor(self=%0, other=%7)
+  return (%4, %8)
+}
+)");
+  EXPECT_EQ(text_of(ir::clone(joined)), text_of(ir::clone(wanted)));
+  // No pass joins the two.
+  auto core = ir::clone(joined);
+  passes::run_passes(passes::compile_passes(), core);
+  int sigmoids = 0;
+  for (const auto& node : core.nodes()) sigmoids += node->op() == "aten::sigmoid";
+  EXPECT_EQ(sigmoids, 2);
+}
 
 TEST(Partition, no_SecondRunOfWhatAProductReads) {
   const auto joint = ir::parse(kReadByProduct);
