@@ -62,10 +62,10 @@ class Subject {
         at::randint(ids.at("below").get<int64_t>(), ids.at("shape").get<std::vector<int64_t>>());
     const at::NoGradGuard no_grad;
     base = peft->forward(inputs_).logits;
-    peft->reserve(1, files.config);  // for those that come later
+    peft->reserve(3, files.config);  // both, and one that comes later
     peft->load_adapter(files.first, "first", {.is_trainable = true});
     first = peft->forward(inputs_).logits;
-    peft->load_adapter(files.second, "second");
+    peft->load_adapter(files.second, "second", {.is_trainable = true});
     peft->set_adapter("second");
     second = peft->forward(inputs_).logits;
     peft->set_adapter("first");
@@ -160,7 +160,7 @@ void save_and_load(Subject& on) {
   const auto dir = on.files().first.parent_path() / "saved";
   on.peft->save_adapter(dir, "first");
   on.peft->delete_adapter("second");
-  on.peft->load_adapter(dir, "loaded");
+  on.peft->load_adapter(dir, "loaded", {.is_trainable = true});
   on.peft->set_adapter("loaded");
   require(close(on.call(), on.first), "what was saved is another adapter");
 }
