@@ -114,6 +114,10 @@ class StepWork:
 
 def load(request):
     folder, work, how = Path(request["folder"]), request["work"], request["how"]
+    if request["adapter"] and request["state"] != "base":
+        import adapter_work
+
+        return adapter_work.load(request)
     if work in ("forward", "backward"):
         return ModelWork(folder, work == "backward", how)
     if work == "step":
@@ -142,6 +146,10 @@ def make_files(request):
         made = transformers.AutoConfig.for_model(**config)
         getattr(transformers, config["architectures"][0])(made).save_pretrained(folder / "model")
     save_file({name: random_tensor(wanted) for name, wanted in request["inputs"].items()}, folder / "inputs.safetensors")
+    if request["adapter"]:
+        import adapter_work
+
+        adapter_work.make_adapters(request)
 
 
 def save(tensors, path):

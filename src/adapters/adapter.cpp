@@ -243,14 +243,16 @@ void GivenSource::finish(const PreTrainedModel& model) {
     what += "\nof another shape than the model and the configuration give:" + first_few(misshapen_);
   std::vector<std::string> left;
   constexpr std::string_view prefix = "base_model.model.";
-  const auto own = model.named_parameters();
+  // Asked for only where a tensor is left: the model's tree grows with every adapter.
+  std::optional<torch::OrderedDict<std::string, at::Tensor>> own;
   for (const auto& [key, tensor] : tensors_) {
     if (taken_.contains(key)) continue;
+    if (!own) own = model.named_parameters();
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
     auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
-    if (const auto* base = own.find(path); base && base->sizes() == tensor.sizes() &&
-                                           at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
+    if (const auto* base = own->find(path); base && base->sizes() == tensor.sizes() &&
+                                            at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
       continue;
     left.push_back(key);
   }

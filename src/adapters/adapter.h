@@ -20,6 +20,8 @@ struct Adapter {
   AdapterConfig config;
   size_t slot = 0;
   bool trainable = true;
+  /// Its tensors have been told that they are not trained, and need not be told again.
+  bool rests = false;
   std::shared_ptr<Shared> shared;
   std::vector<Placed> parts;
   /// Parts of its slot on layers that this adapter leaves alone; they do nothing.

@@ -56,8 +56,12 @@ void PeftModel::State::refresh() {
     const bool works = !disabled && std::find(active.begin(), active.end(), adapter->name) != active.end();
     const bool is_merged = std::find(merged.begin(), merged.end(), adapter->name) != merged.end();
     if (works && !is_merged) routing_now->set(adapter->slot, Gate::all());
+    // Who rested and goes on resting is left alone: loading the two hundredth adapter must not go through all
+    // the others' tensors.
+    if (!works && adapter->rests) continue;
     for (auto& [key, tensor, trainable] : adapter->tensors())
       tensor.set_requires_grad(works && adapter->trainable && trainable);
+    adapter->rests = !works;
   }
   routing->set(routing_now);
 }

@@ -10,6 +10,24 @@
 namespace graft::adapters {
 namespace {
 
+using NamedModules = std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
+
+void add_modules(const torch::nn::Module& module, const std::string& prefix, NamedModules& found) {
+  for (const auto& child : module.named_children()) {
+    if (nn::is_wrapped_path(child.key())) continue;
+    const auto path = prefix + child.key();
+    found.emplace_back(path, child.value());
+    add_modules(*child.value(), path + ".", found);
+  }
+}
+
+/// The model's own, in its order. What adapters hung into the tree is not gone through: it grows with them.
+NamedModules own_modules(const PreTrainedModel& model) {
+  NamedModules found;
+  add_modules(model, "", found);
+  return found;
+}
+
 bool ends_with_name(const std::string& path, const std::string& name) {
   return path == name || path.ends_with("." + name);
 }
@@ -92,11 +110,9 @@ std::string lower(std::string text) {
 
 std::vector<Target> weighted_layers(const PreTrainedModel& model) {
   std::vector<Target> layers;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (nn::is_wrapped_path(item.key())) continue;
-    if (auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(item.value()))
-      layers.push_back({item.key(), std::move(layer)});
-  }
+  for (const auto& [path, module] : own_modules(model))
+    if (auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(module))
+      layers.push_back({path, std::move(layer)});
   return layers;
 }
 
@@ -126,9 +142,7 @@ std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrained
   std::vector<Target> found;
   std::set<std::string> unmatched(targets.names().begin(), targets.names().end());
   size_t left_out = 0;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    const auto& path = item.key();
-    if (nn::is_wrapped_path(path)) continue;
+  for (const auto& [path, module] : own_modules(model)) {
     if (!wanted(path)) continue;
     std::erase_if(unmatched, [&](const std::string& name) { return ends_with_name(path, name); });
     const bool is_saved =
@@ -140,7 +154,7 @@ std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrained
       ++left_out;
       continue;
     }
-    auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(item.value());
+    auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(module);
     if (!layer)
       throw ConfigError("[adapters] \"target_modules\" names \"" + path +
                         "\", which is no single layer; adapters go on linear, convolution, embedding and "
@@ -163,14 +177,12 @@ std::vector<Target> saved_layers(const AdapterConfig& config, const PreTrainedMo
   if (names.empty()) return {};
   std::vector<std::string> roots;
   std::set<std::string> unmatched(names.begin(), names.end());
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (nn::is_wrapped_path(item.key())) continue;
+  for (const auto& [path, module] : own_modules(model))
     for (const auto& name : names)
-      if (item.key().ends_with(name)) {  // PEFT matches the end of the path, not whole names
-        roots.push_back(item.key());
+      if (path.ends_with(name)) {  // PEFT matches the end of the path, not whole names
+        roots.push_back(path);
         unmatched.erase(name);
       }
-  }
   // PEFT itself puts both names there for every classifier, and one of them is always missing.
   if (unmatched.size() == names.size())
     throw ConfigError("[adapters] \"modules_to_save\": " + listed(names) + " matched no module of " +

@@ -154,6 +154,9 @@ std::optional<Demand> condition_of(const Step& step, const Analysis& analysis) {
     const auto condition = analysis.condition(*value);
     if (!condition) return std::nullopt;
     all.join(*condition);
+    // A kernel that runs all the same may look something up by a whole number, in what a gate then leaves
+    // out; anything would be no place, zero is one in every table.
+    if (!ir::is_floating(value->type().dtype)) all.finite = true;
   }
   return all.slots.empty() ? std::nullopt : std::optional(all);
 }

@@ -28,7 +28,7 @@ struct BenchFlags {
   std::string suite = "cpu", against, html, json, python;
   std::vector<std::string> only;
   int64_t rounds = 10, threads = 0;
-  bool skip_compile = false, list = false, worker = false;
+  bool skip_compile = false, list = false, worker = false, tiny = false;
 };
 
 /// A folder of its own, gone when the run is over.
@@ -126,14 +126,27 @@ int64_t errors_in(const ordered_json& document) {
   return count;
 }
 
+Needs needs_of(const std::vector<Row>& rows) {
+  return {
+      .models = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.is_model(); }),
+      .adapters = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.adapters.any(); })};
+}
+
+/// Names for people; with --json also what each row is.
+void list(const std::vector<Row>& rows, const BenchFlags& flags) {
+  auto all = ordered_json::array();
+  for (const auto& row : rows) {
+    std::cout << row.name << "\n";
+    all.push_back(description(row));
+  }
+  if (!flags.json.empty()) io::write_file_atomically(flags.json, all.dump(1) + "\n");
+}
+
 void run(const BenchFlags& flags) {
   if (flags.worker) return serve();
-  const auto rows = chosen(suite_named(flags.suite), flags.only);
-  if (flags.list) {
-    for (const auto& row : rows) std::cout << row.name << "\n";
-    return;
-  }
+  const auto rows = chosen(suite_named(flags.suite, flags.tiny), flags.only);
   for (const auto& path : {flags.html, flags.json}) check_writable(path);
+  if (flags.list) return list(rows, flags);
   const InterruptGuard guard;
   const ScratchFolder scratch;
   const auto settings = settings_of(flags, scratch.path());
@@ -141,18 +154,20 @@ void run(const BenchFlags& flags) {
   ordered_json document{
       {"graft", build_summary()}, {"suite", flags.suite},        {"date", now()},
       {"machine", machine()},     {"threads", settings.threads}, {"rounds", settings.rounds}};
-  if (settings.against_python)
-    document["python"] = prepare_python(
-        settings, std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.is_model(); }));
+  if (settings.against_python) document["python"] = prepare_python(settings, needs_of(rows));
   document["rows"] = ordered_json::array();
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (const auto& together : grouped(rows)) {
+    const auto done = document["rows"].size();
     const auto where =
-        "[" + std::to_string(i + 1) + "/" + std::to_string(rows.size()) + "] " + rows[i].name + ": ";
+        "[" + std::to_string(done + together.size()) + "/" + std::to_string(rows.size()) + "] ";
     auto measured =
-        measure(rows[i], settings, [&](const std::string& what) { std::cerr << where + what + "\n"; });
-    add_statistics(rows[i], measured);
-    document["rows"].push_back(measured);
-    // After every row: whoever stops a long run keeps what there is.
+        measure(together, settings, [&](const std::string& what) { std::cerr << where + what + "\n"; });
+    for (size_t i = 0; i < together.size(); ++i) {
+      add_statistics(together[i], measured[i]);
+      add_over(together[i], document["rows"], measured[i]);
+      document["rows"].push_back(measured[i]);
+    }
+    // After every group: whoever stops a long run keeps what there is.
     if (!flags.json.empty()) io::write_file_atomically(flags.json, document.dump(1) + "\n");
     if (!flags.html.empty()) io::write_file_atomically(flags.html, html_of(document));
   }
@@ -166,10 +181,10 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure; there is \"cpu\"")->capture_default_str();
+  command->add_option("--suite", flags->suite, "What to measure: cpu or adapters")->capture_default_str();
   command
       ->add_option("--against", flags->against,
-                   "python: transformers eager, torch.compile, and it by regions")
+                   "python: transformers or PEFT eager, torch.compile, and it by regions")
       ->check(CLI::IsMember({"python"}));
   command->add_option("--only", flags->only, "Only these rows: names, or beginnings of names up to a dash")
       ->delimiter(',');
@@ -184,7 +199,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--json", flags->json, "Write everything measured, every single call");
   command->add_option("--python", flags->python,
                       "The interpreter (default: .venv of the source tree, else python3)");
-  command->add_flag("--list", flags->list, "Print the names of the rows and measure nothing");
+  command->add_flag("--tiny", flags->tiny,
+                    "Models of no size: for tests of the harness, not for figures (suite adapters)");
+  command->add_flag("--list", flags->list,
+                    "Print the names of the rows and measure nothing; --json then writes what each row is");
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")
       ->group("");
   command->footer(

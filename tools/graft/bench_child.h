@@ -2,7 +2,9 @@
 //
 //   {"do": "prepare"}                                          Python only: what torch.compile keeps for all
 //   programs
-//   {"do": "make", "folder": F, "config": C, "inputs": I}      writes F/model and F/inputs.safetensors
+//   {"do": "make", "folder": F, "config": C, "inputs": I, "adapter": A, "adapters": N}
+//                                                              writes F/model, F/inputs.safetensors and
+//                                                              F/adapters/0 to N-1
 //   {"do": "load", "folder": F, "work": W, "how": H, ...}      gets ready; nothing is run yet
 //   {"do": "first_call"}                                       -> {"seconds": s[, "counters": ...]}
 //   {"do": "outputs", "path": P}                               one call, its results into a safetensors file

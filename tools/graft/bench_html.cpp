@@ -37,6 +37,18 @@ std::string steady_chart(const ordered_json& document) {
   return bar_chart(groups, {.logarithmic = false, .marks = {0.7, 1.0}, .unit = ""});
 }
 
+std::string over_chart(const ordered_json& document) {
+  std::vector<BarGroup> groups;
+  for (const auto& row : document["rows"]) {
+    if (!row.contains("over")) continue;
+    BarGroup group{.title = row["name"], .bars = {}};
+    for (const auto& [name, value] : row["over"].items())
+      group.bars.push_back({.label = name, .value = value, .text = digits(value, "x")});
+    groups.push_back(group);
+  }
+  return bar_chart(groups, {.logarithmic = false, .marks = {1.0}, .unit = ""});
+}
+
 std::string first_call_chart(const ordered_json& document) {
   std::vector<BarGroup> groups;
   for (const auto& row : document["rows"])
@@ -76,7 +88,8 @@ void write(std::ostream& out, const Table& table) {
   for (const auto& row : table.rows) {
     out << "<tr>";
     for (const auto& cell : row) {
-      const bool met = cell.ends_with(" yes"), missed = cell.ends_with(" no") || cell == "failed";
+      const bool met = cell.ends_with(" yes"),
+                 missed = cell.ends_with(" no") || cell == "failed" || cell == "cannot";
       out << (met ? "<td class=\"yes\">" : missed ? "<td class=\"no\">" : "<td>") << escaped(cell) << "</td>";
     }
     out << "</tr>\n";
@@ -113,6 +126,10 @@ std::string html_of(const ordered_json& document) {
           "a bar "
           "spans the quartiles, the dashed lines are 1 and the goal of 0.7.",
           steady_chart(document));
+  section(out, "What adapters cost",
+          "Each contender's time in its own time for the row before: the base model, or the second adapter "
+          "loaded. Shorter is better; the dashed line is 1.",
+          over_chart(document));
   section(
       out, "First call",
       "From the call to its result, loading not counted; each step of the axis is ten times the one before. "

@@ -24,6 +24,7 @@ struct Contender {
   std::string name, how;
   bool python = false;
   bool compiled = false;  ///< has a cache, so that its first call is cold or warm
+  bool may_fail = false;  ///< it is no error that it cannot do the work
 };
 
 std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
@@ -31,8 +32,14 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
                              {.name = "graft eager", .how = "eager"}};
   if (settings.against_python) all.push_back({.name = "eager", .how = "eager", .python = true});
   if (settings.against_python && !settings.skip_compile) {
-    all.push_back({.name = "compile", .how = "compile", .python = true, .compiled = true});
-    if (row.is_model())
+    // Loading an adapter is no work that a compiler has a part in.
+    if (row.work != "load")
+      all.push_back({.name = "compile",
+                     .how = "compile",
+                     .python = true,
+                     .compiled = true,
+                     .may_fail = row.adapters.any()});
+    if (row.is_model() && !row.adapters.any())
       all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
   }
   if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy"});
@@ -76,13 +83,25 @@ class RowRun {
   RowRun(const RowRun&) = delete;
   RowRun& operator=(const RowRun&) = delete;
 
-  ordered_json measure() {
+  void get_ready() {
     make_files();
     // The eager one first: it says what the others' results must be.
     get_ready(reference());
     for (const auto& who : all_)
       if (who.name != reference().name) get_ready(who);
-    take_turns();
+  }
+
+  /// Everybody once.
+  void take_turns() {
+    for (const auto& who : all_) {
+      const auto child = running_.find(who.name);
+      if (child == running_.end()) continue;
+      const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
+      found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
+    }
+  }
+
+  ordered_json finish() {
     for (auto& [name, child] : running_) child->quit();
     return result();
   }
@@ -93,7 +112,9 @@ class RowRun {
     return *std::find_if(all_.begin(), all_.end(), [&](const auto& who) { return who.name == name; });
   }
 
-  void say(const Contender& who, const std::string& what) const { progress_(who.name + ": " + what); }
+  void say(const Contender& who, const std::string& what) const {
+    progress_(row_.name + ": " + who.name + ": " + what);
+  }
 
   fs::path outputs_of(const Contender& who) const { return folder_ / (who.name + ".safetensors"); }
   fs::path nudged(int i) const { return folder_ / ("nudged-" + std::to_string(i) + ".safetensors"); }
@@ -101,7 +122,12 @@ class RowRun {
   /// Python writes the files where it takes part, as checkpoints come from transformers in life; else graft.
   void make_files() {
     const auto child = start(settings_, folder_, reference(), folder_ / "no-cache");
-    child->ask({{"do", "make"}, {"folder", folder_}, {"config", row_.config}, {"inputs", row_.inputs}});
+    child->ask({{"do", "make"},
+                {"folder", folder_},
+                {"config", row_.config},
+                {"inputs", row_.inputs},
+                {"adapter", row_.adapters.config},
+                {"adapters", row_.adapters.count}});
     child->quit();
   }
 
@@ -110,12 +136,18 @@ class RowRun {
     std::vector<std::string> names;
     for (const auto& [name, wanted] : row_.inputs.items()) names.push_back(name);
     auto child = start(settings_, folder_, who, cache);
+    const auto& adapters = row_.adapters;
     child->ask({{"do", "load"},
                 {"folder", folder_},
                 {"work", row_.work},
                 {"how", who.how},
                 {"inputs", names},
-                {"bytes", row_.bytes}});
+                {"bytes", row_.bytes},
+                {"adapter", adapters.config},
+                {"adapters", adapters.count},
+                {"state", adapters.state},
+                {"loaded", adapters.loaded},
+                {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
     const auto reply = child->ask({{"do", "first_call"}});
     const auto seconds = reply.at("seconds").get<double>();
     auto& found = found_[who.name];
@@ -125,26 +157,28 @@ class RowRun {
     return child;
   }
 
-  /// First calls over caches that are empty, then over those they filled; the last process goes on.
+  /// First calls over caches that are empty, then over those they filled; the last process goes on. Rows with
+  /// adapters are many: theirs are cold only.
   std::unique_ptr<Child> first_calls(const Contender& who) {
-    if (!who.compiled) return first_call(who, folder_ / "no-cache", "cold");
+    if (!who.compiled || row_.work == "load") return first_call(who, folder_ / "no-cache", "cold");
     fs::path cache;
     const auto repeat = [&](const char* kind, const auto& body) {
-      for (int i = 0; i < kStarts; ++i) {
+      for (int64_t i = 0; i < std::min<int64_t>(kStarts, settings_.rounds); ++i) {
         body(i);
         if (found_[who.name]["first_call_s"][kind].back() > kQuickSeconds) return;
       }
     };
-    repeat("cold", [&](int i) {
+    std::unique_ptr<Child> last;
+    const auto next_call = [&](const char* kind) {
+      if (last) last->quit();
+      last = first_call(who, cache, kind);
+    };
+    repeat("cold", [&](int64_t i) {
       // Without blanks: Inductor does not quote the path for its C++ compiler.
       cache = folder_ / (who.name + "-cache-" + std::to_string(i));
-      first_call(who, cache, "cold")->quit();
+      next_call("cold");
     });
-    std::unique_ptr<Child> last;
-    repeat("warm", [&](int) {
-      if (last) last->quit();
-      last = first_call(who, cache, "warm");
-    });
+    if (!row_.adapters.any()) repeat("warm", [&](int64_t) { next_call("warm"); });
     return last;
   }
 
@@ -163,7 +197,7 @@ class RowRun {
     } catch (const Interrupted&) {
       throw;
     } catch (const Error& error) {
-      found_[who.name]["error"] = error.what();
+      found_[who.name][who.may_fail ? "cannot" : "error"] = error.what();
       const std::string why = error.what();
       say(who, "failed: " + why.substr(0, why.find('\n')));
     }
@@ -190,18 +224,6 @@ class RowRun {
       throw Error("[bench] " + who.name + " and " + right + " do not compute the same: " + why);
   }
 
-  void take_turns() {
-    for (int64_t round = 1; round <= settings_.rounds; ++round) {
-      for (const auto& who : all_) {
-        const auto child = running_.find(who.name);
-        if (child == running_.end()) continue;
-        const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
-        found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
-      }
-      progress_("round " + std::to_string(round) + " of " + std::to_string(settings_.rounds));
-    }
-  }
-
   ordered_json result() const {
     ordered_json contenders = ordered_json::object();
     for (const auto& who : all_)
@@ -223,12 +245,13 @@ class RowRun {
 
 }  // namespace
 
-ordered_json prepare_python(const Settings& settings, bool models) {
+ordered_json prepare_python(const Settings& settings, const Needs& needs) {
   const auto log = settings.scratch / "python.log";
   Child child("python", {settings.python, settings.peer},
               {{"TORCHINDUCTOR_CACHE_DIR", (settings.scratch / "prepare-cache").string()}}, log);
   for (const auto& [package, version] : child.versions().items()) {
-    const bool needed = package == "torch" || package == "safetensors" || models;
+    const bool needed =
+        package == "torch" || package == "safetensors" || (package == "peft" ? needs.adapters : needs.models);
     if (needed && version.is_null())
       throw Error("[bench] " + settings.python.string() + " has no " + package +
                   ": install requirements.txt there, or name another interpreter with --python");
@@ -239,8 +262,20 @@ ordered_json prepare_python(const Settings& settings, bool models) {
   return versions;
 }
 
-ordered_json measure(const Row& row, const Settings& settings, const Progress& progress) {
-  return RowRun(row, settings, progress).measure();
+std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
+                                  const Progress& progress) {
+  std::vector<std::unique_ptr<RowRun>> runs;
+  for (const auto& row : together) {
+    runs.push_back(std::make_unique<RowRun>(row, settings, progress));
+    runs.back()->get_ready();
+  }
+  for (int64_t round = 1; round <= settings.rounds; ++round) {
+    for (const auto& run : runs) run->take_turns();
+    progress("round " + std::to_string(round) + " of " + std::to_string(settings.rounds));
+  }
+  std::vector<ordered_json> found;
+  for (const auto& run : runs) found.push_back(run->finish());
+  return found;
 }
 
 }  // namespace graft::cli::bench

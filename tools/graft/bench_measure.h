@@ -1,4 +1,4 @@
-// Measures one row: every contender in a process of its own, timed in turns.
+// Measures rows: every contender in a process of its own, timed in turns.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -19,14 +19,22 @@ struct Settings {
 
 using Progress = std::function<void(const std::string&)>;
 
-/// The versions that the Python side runs; Error that says what is missing, for `models` also transformers.
+/// What the Python side must have.
+struct Needs {
+  bool models = false, adapters = false;
+};
+
+/// The versions that the Python side runs; Error that says what of its needs is missing.
 /// Unless torch.compile is left out, its precompiled headers are made: torch keeps them for all programs of a
 /// user, outside the caches that are emptied, so they are no part of a cold first call.
-ordered_json prepare_python(const Settings& settings, bool models);
+ordered_json prepare_python(const Settings& settings, const Needs& needs);
 
-/// {"name", "work", "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms":
+/// Rows in turns with each other, for each: {"name", "work", "contenders": {NAME: {"first_call_s": {"cold":
+/// [..][, "warm": [..]]}, "turns_ms":
 /// [[..]..],
-/// ...} or {"error"}}}. What a contender cannot do is its error, not the row's.
-ordered_json measure(const Row& row, const Settings& settings, const Progress& progress);
+/// ...} or {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile
+/// over PEFT, which is known not to do everything, it is {"cannot"} and no error of the run.
+std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
+                                  const Progress& progress);
 
 }  // namespace graft::cli::bench

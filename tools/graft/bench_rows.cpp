@@ -174,12 +174,15 @@ std::string joined(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::vector<Row> suite_named(const std::string& name) {
+double loose_single() { return kLooseSingle; }
+
+std::vector<Row> suite_named(const std::string& name, bool tiny) {
+  if (name == "adapters") return adapter_rows(tiny);
   if (name != "cpu")
-    throw WrongUsage(
-        "--suite " + name +
-        ": there is only the suite \"cpu\"; gpu, vision, adapters, train and decode come with their "
-        "parts of graft");
+    throw WrongUsage("--suite " + name +
+                     ": there are the suites \"cpu\" and \"adapters\"; gpu, vision, train and decode come "
+                     "with their parts of graft");
+  if (tiny) throw WrongUsage("--tiny goes with --suite adapters");
   std::vector<Row> rows;
   for (const auto& model :
        {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})
@@ -201,6 +204,29 @@ std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::str
         std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row, wanted); }))
       found.push_back(row);
   return found;
+}
+
+std::vector<std::vector<Row>> grouped(const std::vector<Row>& rows) {
+  const auto together = [](const Row& first, const Row& next) {
+    return !next.over.empty() && (next.over == first.name || next.over == first.over);
+  };
+  std::vector<std::vector<Row>> groups;
+  for (const auto& row : rows) {
+    if (groups.empty() || !together(groups.back().front(), row)) groups.emplace_back();
+    groups.back().push_back(row);
+  }
+  return groups;
+}
+
+ordered_json description(const Row& row) {
+  return {{"name", row.name},
+          {"work", row.work},
+          {"model", row.config},
+          {"inputs", row.inputs},
+          {"adapter", row.adapters.config},
+          {"adapters", row.adapters.count},
+          {"state", row.adapters.state},
+          {"over", row.over}};
 }
 
 }  // namespace graft::cli::bench

@@ -16,23 +16,49 @@ struct Goals {
   double bandwidth = 0;  ///< of a plain copy's, at least
 };
 
+/// What a row has beside a model: adapters on it.
+struct Adapters {
+  ordered_json config;  ///< adapter_config.json; null: none
+  int64_t count = 1;    ///< how many of that kind there are files of
+  /// "one" works; or of three: "unused" (every row asks for the base), "disabled", "switched" (another before
+  /// each call), "mixed" (by row). "base": the model without any.
+  std::string state = "one";
+  int64_t loaded = 0;                ///< the work "load": how many there are already
+  bool peft_gradients_right = true;  ///< else they are not compared with PEFT's
+
+  bool any() const { return !config.is_null(); }
+};
+
 struct Row {
   std::string name;
-  std::string work;      ///< "forward", "backward" of a model, else the name of an op
+  std::string work;      ///< "forward", "backward" of a model, "load" of an adapter, else the name of an op
   ordered_json config;   ///< the model's config.json; null for an op
   ordered_json inputs;   ///< name -> {shape, dtype[, below]}: random numbers, whole ones below `below`
   int64_t bytes = 0;     ///< an op: what a perfect kernel reads and writes; 0 for a model
   double tolerance = 0;  ///< how far results may lie apart, in shares of the largest value
   Goals goals;
+  Adapters adapters = {};
+  std::string over = {};  ///< the row whose times this one's are shown in, which is measured in turns with it
+  double over_goal = 0;   ///< that ratio, at most; 0: none is set
 
   bool is_model() const { return !config.is_null(); }
 };
 
-/// WrongUsage that lists the suites there are.
-std::vector<Row> suite_named(const std::string& name);
+/// WrongUsage that lists the suites there are. `tiny` is for tests: the same rows over models of no size.
+std::vector<Row> suite_named(const std::string& name, bool tiny);
+/// The suite "adapters".
+std::vector<Row> adapter_rows(bool tiny);
+/// How far float32 results may lie apart.
+double loose_single();
 
 /// The rows that `only` names: a row's whole name, or the beginning of it up to a dash. All rows when it is
 /// empty; WrongUsage for a name that fits none.
 std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only);
+
+/// Rows that are measured in turns with each other: those that are over the same row, and it.
+std::vector<std::vector<Row>> grouped(const std::vector<Row>& rows);
+
+/// What a row is, for machines: {"name", "work", "config", "adapter", ...}.
+ordered_json description(const Row& row);
 
 }  // namespace graft::cli::bench

@@ -83,10 +83,23 @@ void add_statistics(const Row& row, ordered_json& measured) {
 
   const auto found = [&](const std::string& name) { return number_at(measured, "/ratios/" + name); };
   add_goal(measured, "compile", found("compile"), row.goals.steady);
-  add_goal(measured, "graft eager", found("graft eager"), 1.0);
+  if (row.work != "load") add_goal(measured, "graft eager", found("graft eager"), 1.0);
   add_goal(measured, "cold", found("cold"), row.goals.cold);
   add_goal(measured, "warm", found("warm"), row.goals.warm);
   add_goal(measured, "bandwidth", number_at(contenders, "/graft/bandwidth_share"), row.goals.bandwidth, true);
+}
+
+void add_over(const Row& row, const ordered_json& before, ordered_json& measured) {
+  if (row.over.empty()) return;
+  auto over = ordered_json::object();
+  for (const auto& other : before)
+    if (other.at("name") == row.over)
+      for (const auto& [name, contender] : measured["contenders"].items())
+        if (const auto share = ratio(number_at(contender, "/median_ms"),
+                                     number_at(other, "/contenders/" + name + "/median_ms")))
+          over[name] = *share;
+  measured["over"] = over;
+  add_goal(measured, "over", number_at(over, "/graft"), row.over_goal);
 }
 
 }  // namespace graft::cli::bench

@@ -18,6 +18,10 @@ Quartiles quartiles(std::vector<double> values);
 /// "at_least", "met"}].
 void add_statistics(const Row& row, ordered_json& measured);
 
+/// Adds to a row that is measured over another, one of `before`: "over" {contender: its time in its own time
+/// there}, and the goal for graft.
+void add_over(const Row& row, const ordered_json& before, ordered_json& measured);
+
 /// A number of the document by its path, if it is there: number_at(row, "/ratios/cold").
 std::optional<double> number_at(const ordered_json& value, const std::string& path);
 

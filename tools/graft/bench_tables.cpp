@@ -39,7 +39,7 @@ std::string goal_text(const ordered_json& row, const std::string& what) {
 
 std::string median_text(const ordered_json& contender) {
   const auto median = number_at(contender, "/median_ms");
-  if (!median) return contender.contains("error") ? "failed" : "";
+  if (!median) return contender.contains("error") ? "failed" : contender.contains("cannot") ? "cannot" : "";
   return number(*median) + " (" + number(number_at(contender, "/q1_ms")) + "-" +
          number(number_at(contender, "/q3_ms")) + ")";
 }
@@ -126,12 +126,29 @@ Table bandwidth_table(const ordered_json& document) {
   return table;
 }
 
-Table error_table(const ordered_json& document) {
-  Table table{.title = "Failed", .header = {"row", "who", "why"}, .rows = {}};
+/// Rows that are another's with adapters in some state, or with more of them: how much that costs.
+Table over_table(const ordered_json& document) {
+  const auto names = present(document, {"graft", "graft eager", "eager", "compile"});
+  Table table{
+      .title = "Adapters: time of a row in that of the row it is over", .header = {"row"}, .rows = {}};
+  table.header.insert(table.header.end(), names.begin(), names.end());
+  table.header.emplace_back("goal");
+  for (const auto& row : document["rows"]) {
+    if (!row.contains("over")) continue;
+    std::vector<std::string> cells{row["name"]};
+    for (const auto& name : names) cells.push_back(ratio_text(number_at(row, "/over/" + name)));
+    cells.push_back(goal_text(row, "over"));
+    table.rows.push_back(cells);
+  }
+  return table;
+}
+
+Table failure_table(const ordered_json& document, const std::string& title, const std::string& key) {
+  Table table{.title = title, .header = {"row", "who", "why"}, .rows = {}};
   for (const auto& row : document["rows"])
     for (const auto& [name, found] : row["contenders"].items())
-      if (found.contains("error")) {
-        const auto why = found["error"].get<std::string>();
+      if (found.contains(key)) {
+        const auto why = found[key].get<std::string>();
         table.rows.push_back({row["name"], name, why.substr(0, why.find('\n'))});
       }
   return table;
@@ -166,7 +183,9 @@ void write(std::ostream& out, const Table& table) {
 std::vector<Table> tables_of(const ordered_json& document) {
   std::vector<Table> tables;
   for (auto& table :
-       {steady_table(document), first_call_table(document), bandwidth_table(document), error_table(document)})
+       {steady_table(document), over_table(document), first_call_table(document), bandwidth_table(document),
+        failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
+        failure_table(document, "Failed", "error")})
     if (!table.rows.empty()) tables.push_back(table);
   return tables;
 }

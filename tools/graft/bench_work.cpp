@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "bench_adapter_work.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/error.h"
@@ -15,11 +16,6 @@ namespace {
 
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-/// A break would mean that something else than compiled code is measured: an error.
-CompileOptions options_for(const std::string& how) {
-  return {.backend = backend_named(how), .fullgraph = true};
-}
 
 /// A model's forward pass, or forward and backward into gradients.
 class ModelWork : public Work {
@@ -157,10 +153,15 @@ at::Tensor random_tensor(const ordered_json& wanted) {
 
 }  // namespace
 
+CompileOptions options_for(const std::string& how) {
+  return {.backend = backend_named(how), .fullgraph = true};
+}
+
 std::unique_ptr<Work> load_work(const ordered_json& request) {
   const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
   const fs::path folder = request.at("folder").get<std::string>();
   if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
+  if (!request.at("adapter").is_null() && request.at("state") != "base") return load_adapter_work(request);
   if (work == "forward" || work == "backward")
     return std::make_unique<ModelWork>(folder, work == "backward", how);
   if (work == "step") return std::make_unique<StepWork>(folder, how);
@@ -177,6 +178,7 @@ void make_files(const ordered_json& request) {
   for (const auto& [name, wanted] : request.at("inputs").items())
     inputs.emplace_back(name, random_tensor(wanted));
   save_safetensors(folder / "inputs.safetensors", inputs);
+  if (!request.at("adapter").is_null()) make_adapters(request);
 }
 
 }  // namespace graft::cli::bench

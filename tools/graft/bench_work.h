@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "graft/compile.h"
 #include "graft/safetensors.h"
 
 namespace graft::cli::bench {
@@ -12,10 +13,16 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void call() = 0;
+  /// Undoes a call, where calls cannot follow each other; it is not timed.
+  virtual void rewind() {}
   virtual NamedTensors outputs() const = 0;
   /// Moves the parameters, if there are any, by a few roundings: what that does to the results is noise.
   virtual void nudge() {}
 };
+
+/// How a contender is compiled, by its "how". A break would mean that something else than compiled code is
+/// measured: an error.
+CompileOptions options_for(const std::string& how);
 
 /// A request to load (bench_child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
 /// in.

@@ -1,0 +1,14 @@
+// graft's side of a bench row with adapters. bench/adapter_work.py is the same in Python.
+#pragma once
+#include "bench_work.h"
+
+namespace graft::cli::bench {
+
+/// A request to load whose "adapter" is a configuration: calls with adapters, or the loading of one.
+std::unique_ptr<Work> load_adapter_work(const nlohmann::ordered_json& request);
+
+/// A request to make: the files of the adapters. Fresh ones with noise on what is trained, since most fresh
+/// adapters change nothing, and results that are the base model's would hide that somebody left them out.
+void make_adapters(const nlohmann::ordered_json& request);
+
+}  // namespace graft::cli::bench
