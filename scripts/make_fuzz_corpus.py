@@ -60,6 +60,49 @@ def safetensors_seeds():
     return texts
 
 
+def gguf_string(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_entry(key, value):
+    """A metadata entry: u32, f32, bool, text, or a list of u32 or of texts."""
+    head = gguf_string(key)
+    if isinstance(value, bool):
+        return head + struct.pack("<IB", 7, value)
+    if isinstance(value, int):
+        return head + struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return head + struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return head + struct.pack("<I", 8) + gguf_string(value)
+    texts = bool(value) and isinstance(value[0], str)
+    body = b"".join(gguf_string(v) if texts else struct.pack("<I", v) for v in value)
+    return head + struct.pack("<IIQ", 9, 8 if texts else 4, len(value)) + body
+
+
+def gguf_tensor(name, shape, kind, offset):
+    return gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, offset)
+
+
+def gguf_seeds():
+    """name -> (metadata, tensors, bytes of data)"""
+    llama = {"general.architecture": "llama", "llama.block_count": 1, "llama.embedding_length": 32, "llama.feed_forward_length": 64,
+             "llama.attention.head_count": 2, "llama.rope.freq_base": 1e4, "llama.rope.dimension_count": 16}
+    tokens = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b", "ab"], "tokenizer.ggml.merges": ["a b"],
+              "tokenizer.ggml.token_type": [1, 1, 1], "tokenizer.ggml.add_bos_token": False}
+    plain = gguf_tensor("token_embd.weight", [3, 32], 0, 0)
+    return {
+        "empty": ({}, [], 0),
+        "llama": ({**llama, **tokens}, [plain], 384),
+        "quantised": ({**llama}, [gguf_tensor("token_embd.weight", [3, 32], 8, 0), gguf_tensor("x", [256], 14, 128)], 338),
+        "aligned": ({"general.alignment": 8, **llama}, [gguf_tensor("a", [], 0, 0), gguf_tensor("b", [3], 1, 8)], 14),
+        "overlap": (llama, [plain, gguf_tensor("b", [1], 0, 0)], 400),
+        "twice": (llama, [plain, gguf_tensor("token_embd.weight", [1], 0, 384)], 400),
+        "huge": (llama, [gguf_tensor("a", [2**40, 2**40], 0, 0)], 8),
+        "unknown_type": (llama, [gguf_tensor("a", [4], 99, 0)], 8),
+    }
+
+
 JSON_SEEDS = {
     "config": '{"model_type": "llama", "hidden_size": 4096, "rms_norm_eps": 1e-05, "rope_scaling": null, "tie": false, "l": [1, -2]}',
     "index": '{"metadata": {"total_size": 12}, "weight_map": {"a": "m-00001-of-00002.safetensors", "b": "m-00002-of-00002.safetensors"}}',
@@ -88,12 +131,18 @@ def main():
     if len(sys.argv) != 2:
         sys.exit("usage: make_fuzz_corpus.py FOLDER")
     root = pathlib.Path(sys.argv[1])
-    for folder in ("safetensors_header", "json", "ir"):
+    for folder in ("safetensors_header", "gguf", "json", "ir"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for name, (text, size) in safetensors_seeds().items():
         header = text.encode()
         (root / "safetensors_header" / f"{name}.file").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
         (root / "safetensors_header" / f"{name}.framed").write_bytes(struct.pack("<I", size) + header)
+    for name, (metadata, tensors, size) in gguf_seeds().items():
+        body = b"".join(gguf_entry(k, v) for k, v in metadata.items()) + b"".join(tensors)
+        padding = bytes(-(24 + len(body)) % metadata.get("general.alignment", 32))
+        rest = body + padding + bytes(size)
+        (root / "gguf" / f"{name}.file").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)) + rest)
+        (root / "gguf" / f"{name}.framed").write_bytes(bytes([len(tensors), len(metadata)]) + rest)
     for name, text in JSON_SEEDS.items():
         (root / "json" / name).write_bytes(text.encode())
     for name, text in IR_SEEDS.items():

@@ -105,8 +105,7 @@ std::vector<int64_t> token_ids(const Config& fields, const json& values, std::st
   return {};
 }
 
-GenerationConfig read(const fs::path& path, bool whole_file) {
-  const auto values = io::read_json_file(path);
+GenerationConfig read(const json& values, const fs::path& path, bool whole_file) {
   const auto fields = Config::from_json(values.dump(), path.string());
   refuse_unsupported(fields, path.string());
   const GenerationConfig defaults;
@@ -138,12 +137,10 @@ GenerationConfig read(const fs::path& path, bool whole_file) {
 
 GenerationConfig GenerationConfig::from_pretrained(const fs::path& dir) {
   const auto own = dir / "generation_config.json";
-  if (fs::exists(own)) return read(own, /*whole_file=*/true);
-  const auto model = dir / "config.json";
-  if (!fs::exists(model))
-    throw IoError("[generate] " + dir.string() +
-                  " has neither generation_config.json nor config.json; give a checkpoint folder");
-  return read(model, /*whole_file=*/false);
+  if (fs::exists(own)) return read(io::read_json_file(own), own, /*whole_file=*/true);
+  // A GGUF file's metadata, too, have the ids of tokens.
+  const auto model = Config::from_pretrained(dir);
+  return read(json::parse(model.dump()), dir / "config.json", /*whole_file=*/false);
 }
 
 void GenerationConfig::check() const {

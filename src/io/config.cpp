@@ -5,7 +5,9 @@
 #include <set>
 
 #include "graft/error.h"
+#include "io/format/gguf_config.h"
 #include "io/format/json.h"
+#include "io/gguf.h"
 
 namespace graft {
 using nlohmann::json;
@@ -58,10 +60,15 @@ Config Config::from_json(std::string_view text, std::string_view label) {
 }
 
 Config Config::from_pretrained(const std::filesystem::path& dir) {
+  if (const auto gguf = io::gguf_file_at(dir)) {
+    const auto file = io::GgufFile::open(*gguf);
+    return from_json(io::gguf_config(file->header(), file->label()).dump(), gguf->string());
+  }
   const auto path = dir / "config.json";
   if (!std::filesystem::exists(path))
     throw IoError("[config] " + dir.string() +
-                  " has no config.json; give a folder as transformers' save_pretrained writes it");
+                  " has no config.json; give a folder as transformers' save_pretrained writes it, or a .gguf "
+                  "file");
   auto state = std::make_shared<State>();
   state->label = path.string();
   state->values = io::read_json_file(path);

@@ -66,14 +66,10 @@ const std::vector<std::string_view> kInert{"_name_or_path",
                                            "use_cache",
                                            "use_return_dict"};
 
-at::ScalarType checkpoint_dtype(const Config& config, const Checkpoint& checkpoint) {
+at::ScalarType checkpoint_dtype(const Config& config, const Weights& weights) {
   for (const char* key : {"dtype", "torch_dtype"})
     if (config.has(key)) return io::floating_dtype(config.string(key), key);
-  for (const auto& name : checkpoint.names()) {
-    const auto dtype = checkpoint.info(name).scalar_type;
-    if (at::isFloatingType(dtype)) return dtype;
-  }
-  return at::kFloat;
+  return weights.dtype().value_or(at::kFloat);
 }
 
 void report_unread(const Config& config) {
@@ -85,9 +81,9 @@ void report_unread(const Config& config) {
 
 std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Config& config,
                                       const fs::path& dir, const LoadOptions& options) {
-  const auto checkpoint = Checkpoint::open(dir);
-  const auto dtype = options.dtype.value_or(checkpoint_dtype(config, checkpoint));
-  CheckpointSource source(checkpoint, architecture,
+  const auto weights = open_weights(dir);
+  const auto dtype = options.dtype.value_or(checkpoint_dtype(config, *weights));
+  CheckpointSource source(*weights, architecture,
                           {.options = at::TensorOptions(dtype).device(options.device),
                            .initialise_missing = options.initialise_missing,
                            .ties = config.boolean("tie_word_embeddings", architecture.ties_by_default),

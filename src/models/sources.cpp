@@ -65,8 +65,7 @@ at::Tensor RandomSource::buffer(const std::string&, at::IntArrayRef shape, at::S
   return at::full(shape, fill, options_.dtype(dtype));
 }
 
-CheckpointSource::CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture,
-                                   Wanted wanted)
+CheckpointSource::CheckpointSource(const Weights& checkpoint, const Architecture& architecture, Wanted wanted)
     : checkpoint_(checkpoint),
       architecture_(architecture),
       wanted_(std::move(wanted)),

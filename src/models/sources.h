@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "graft/safetensors.h"
 #include "models/architecture.h"
+#include "models/weights.h"
 
 namespace graft {
 
@@ -33,7 +33,7 @@ class CheckpointSource : public nn::ParameterSource {
     bool ties = false;
     std::function<void(int64_t, int64_t)> progress = {};
   };
-  CheckpointSource(const Checkpoint& checkpoint, const Architecture& architecture, Wanted wanted);
+  CheckpointSource(const Weights& checkpoint, const Architecture& architecture, Wanted wanted);
 
   at::Tensor parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) override;
   at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
@@ -51,7 +51,7 @@ class CheckpointSource : public nn::ParameterSource {
   at::Tensor take(const std::string& name, at::IntArrayRef shape, std::optional<at::ScalarType> dtype);
   bool may_be_left(const std::string& name) const;
 
-  const Checkpoint& checkpoint_;
+  const Weights& checkpoint_;
   const Architecture& architecture_;
   Wanted wanted_;
   RandomSource fresh_;

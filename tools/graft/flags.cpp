@@ -41,7 +41,8 @@ std::vector<std::string> used(const std::vector<std::string>& names, const PeftM
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& command) {
-  command.add_option("--model", model, "Checkpoint folder: config.json and safetensors")->required();
+  command.add_option("--model", model, "Checkpoint folder: config.json and safetensors; or a .gguf file")
+      ->required();
   command.add_option("--dtype", dtype, "Dtype of the weights (default: the checkpoint's)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
   command.add_option("--device", device, "Where to run")

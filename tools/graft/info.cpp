@@ -7,6 +7,7 @@
 #include "graft/error.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
+#include "io/gguf.h"
 
 namespace graft::cli {
 namespace {
@@ -59,19 +60,39 @@ ordered_json describe_adapter(const fs::path& path) {
   return info;
 }
 
+ordered_json describe_config(const Config& config) {
+  const auto names = config.strings("architectures", std::vector<std::string>{});
+  const auto known = known_architectures();
+  const std::string name = names.empty() ? "" : names.front();
+  return {{"model_type", config.string("model_type", "")},
+          {"architecture", name},
+          {"supported", std::find(known.begin(), known.end(), name) != known.end()},
+          {"config", ordered_json::parse(config.dump())}};
+}
+
+/// Tensors as the file has them: its own names and types.
+ordered_json describe_gguf(const fs::path& path) {
+  const auto file = io::GgufFile::open(path);
+  ordered_json info{{"path", path.string()}}, tensors = ordered_json::object();
+  info.update(describe_config(Config::from_pretrained(path)));
+  uint64_t elements = 0, bytes = 0;
+  for (const auto& tensor : file->header().tensors) {
+    elements += tensor.bytes / io::block_bytes(tensor.type) * io::block_elements(tensor.type);
+    bytes += tensor.bytes;
+    tensors[tensor.name] = {{"dtype", io::name_of(tensor.type)}, {"shape", tensor.shape}};
+  }
+  info["files"] = {path.filename().string()};
+  info["total_bytes"] = bytes;
+  info["elements"] = elements;
+  info["tensors"] = std::move(tensors);
+  return info;
+}
+
 ordered_json describe(const fs::path& path) {
   if (fs::exists(path / "adapter_config.json")) return describe_adapter(path);
+  if (const auto gguf = io::gguf_file_at(path)) return describe_gguf(*gguf);
   ordered_json info{{"path", path.string()}};
-  if (fs::is_directory(path)) {
-    const auto config = Config::from_pretrained(path);
-    const auto names = config.strings("architectures", std::vector<std::string>{});
-    const auto known = known_architectures();
-    const std::string name = names.empty() ? "" : names.front();
-    info["model_type"] = config.string("model_type", "");
-    info["architecture"] = name;
-    info["supported"] = std::find(known.begin(), known.end(), name) != known.end();
-    info["config"] = ordered_json::parse(config.dump());
-  }
+  if (fs::is_directory(path)) info.update(describe_config(Config::from_pretrained(path)));
   info.update(describe_checkpoint(Checkpoint::open(path)));
   return info;
 }
@@ -105,7 +126,7 @@ void run(const InfoFlags& flags) {
     return;
   }
   if (flags.path.empty())
-    throw WrongUsage("info needs a checkpoint's or an adapter's folder, or a .safetensors file");
+    throw WrongUsage("info needs a checkpoint's or an adapter's folder, or a .safetensors or .gguf file");
   const auto info = describe(flags.path);
   if (flags.json)
     std::cout << info.dump() << "\n";
@@ -118,7 +139,8 @@ void run(const InfoFlags& flags) {
 void add_info(CLI::App& app) {
   auto* command = app.add_subcommand("info", "Show what a checkpoint, an adapter or a tensor file holds");
   auto flags = std::make_shared<InfoFlags>();
-  command->add_option("path", flags->path, "Folder of a checkpoint or an adapter, or a .safetensors file");
+  command->add_option("path", flags->path,
+                      "Folder of a checkpoint or an adapter, or a .safetensors or .gguf file");
   command->add_flag("--json", flags->json, "Print JSON for a program to read");
   command->add_flag("--architectures", flags->architectures, "List the architectures graft can load");
   command->footer("Example:\n  graft info checkpoints/llama --json");
