@@ -53,6 +53,23 @@ std::string shape_text(at::IntArrayRef shape) {
   return "[" + text + "]";
 }
 
+/// For a tensor that is not there, until finish() says so. A configuration's numbers may be anything: large
+/// ones must not be allocated.
+at::Tensor stand_in(at::IntArrayRef shape) {
+  constexpr double most = 1 << 24;
+  double count = 1;
+  for (const auto size : shape) count *= static_cast<double>(size);
+  if (count > most)
+    throw ConfigError("[adapters] the configuration asks for a tensor of shape " + shape_text(shape) +
+                      ", which the adapter's file does not have");
+  return at::zeros(shape);
+}
+
+/// Whether PEFT keeps whole numbers under this name.
+bool counts(const std::string& key) {
+  return key.ends_with("indices") || key.ends_with("num_batches_tracked");
+}
+
 std::string first_few(const std::vector<std::string>& items) {
   std::string text;
   for (size_t i = 0; i < items.size() && i < 8; ++i) text += "\n  " + items[i];
@@ -142,6 +159,7 @@ void move_into(Adapter& adapter, const Adapter& home) {
         adapter.idle.push_back(each);
       }
   adapter.slot = home.slot;
+  adapter.number = home.number;
 }
 
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,
@@ -223,24 +241,30 @@ GivenSource GivenSource::open(const std::filesystem::path& dir, std::optional<at
 at::Tensor GivenSource::take(const std::string& key, at::IntArrayRef shape) {
   if (auto tensor = take_if_there(key, shape); tensor.defined()) return tensor;
   missing_.push_back(key);
-  return at::zeros(shape);
+  return stand_in(shape);
 }
 
 at::Tensor GivenSource::take_if_there(const std::string& key, at::IntArrayRef shape) {
   const auto found = tensors_.find(key);
   if (found == tensors_.end()) return {};
   taken_.insert(key);
-  if (found->second.sizes() == shape) return found->second;
-  misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " +
-                       shape_text(shape));
-  return at::zeros(shape);
+  const auto& tensor = found->second;
+  if (tensor.is_floating_point() == counts(key))
+    misshapen_.push_back(key + " holds " + at::toString(tensor.scalar_type()) + " and should hold " +
+                         (counts(key) ? "whole numbers" : "floating-point numbers"));
+  else if (tensor.sizes() == shape)
+    return tensor;
+  else
+    misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " +
+                         shape_text(shape));
+  return stand_in(shape);
 }
 
 void GivenSource::finish(const PreTrainedModel& model) {
   std::string what;
   if (!missing_.empty()) what += "\nmissing:" + first_few(missing_);
   if (!misshapen_.empty())
-    what += "\nof another shape than the model and the configuration give:" + first_few(misshapen_);
+    what += "\nof another shape or kind than the model and the configuration give:" + first_few(misshapen_);
   std::vector<std::string> left;
   constexpr std::string_view prefix = "base_model.model.";
   // Asked for only where a tensor is left: the model's tree grows with every adapter.

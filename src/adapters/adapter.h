@@ -18,7 +18,9 @@ struct Adapter {
 
   std::string name;
   AdapterConfig config;
-  size_t slot = 0;
+  /// Its column in the routing table; none if it is put on no layer (prompts).
+  std::optional<size_t> slot = {};
+  size_t number = 0;  ///< tells what its parts share from others' in the module tree
   bool trainable = true;
   /// Its tensors have been told that they are not trained, and need not be told again.
   bool rests = false;

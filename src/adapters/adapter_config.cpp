@@ -81,6 +81,7 @@ void check_value(const std::string& label, const Field& field, const json& value
   }
   if (value.is_null() || field.rule == Field::Rule::any) return;
   if (!same_type(value, field.fallback)) wrong(type_name(field.fallback));
+  if (field.name.ends_with("dropout") && !(value >= 0.0 && value <= 1.0)) wrong("between 0 and 1");
   if (field.allowed.empty() || !value.is_string()) return;
   const auto text = value.get<std::string>();
   if (std::find(field.allowed.begin(), field.allowed.end(), text) != field.allowed.end()) return;

@@ -293,7 +293,9 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
                     .config.with("r", std::to_string(rank))
                     .with("lora_alpha", std::to_string(rank))
                     .with("rank_pattern", "{}")
-                    .with("alpha_pattern", "{}");
+                    .with("alpha_pattern", "{}")
+                    // Left on, as PEFT leaves it, it would make the sum sqrt(r) times too large.
+                    .with("use_rslora", "false");
   Combined result{with_all_targets(sources, config), {}};
   for (const auto& [path, layer] : layers_of(sources)) {
     const auto [a, b] = combiner(layer, rank);

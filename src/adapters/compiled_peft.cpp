@@ -24,7 +24,7 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
             peft->state_->add_penalties(out, *routing);
             return out;
           },
-          options, {model_})),
+          options, {model_->state_->program})),
       eager_(options.backend == Backend::eager) {
   if (eager_) return;
   const std::unique_lock<std::shared_mutex> lock(model_->state_->guard);
@@ -46,7 +46,7 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
     state.check_rows(call.adapter_names, batch);
     for (int64_t row = 0; row < batch; ++row)
       if (const auto& name = call.adapter_names[static_cast<size_t>(row)]; name != "__base__")
-        table[row][static_cast<int64_t>(state.get(name).slot)] = true;
+        if (const auto slot = state.get(name).slot) table[row][static_cast<int64_t>(*slot)] = true;
   }
   return gates.to(model_->base_model()->device());
 }

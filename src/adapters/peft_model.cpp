@@ -26,7 +26,7 @@ namespace {
 using Exclusive = std::unique_lock<std::shared_mutex>;
 
 /// Where what an adapter's parts share stands in the module tree.
-std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.slot); }
+std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.number); }
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void PeftModel::State::refresh() {
   for (const auto& adapter : all) {
     const bool works = !disabled && std::find(active.begin(), active.end(), adapter->name) != active.end();
     const bool is_merged = std::find(merged.begin(), merged.end(), adapter->name) != merged.end();
-    if (works && !is_merged) routing_now->set(adapter->slot, Gate::all());
+    if (works && !is_merged && adapter->slot) routing_now->set(*adapter->slot, Gate::all());
     // Who rested and goes on resting is left alone: loading the two hundredth adapter must not go through all
     // the others' tensors.
     if (!works && adapter->rests) continue;
@@ -101,7 +101,7 @@ void PeftModel::State::add(std::unique_ptr<Adapter> adapter) {
     adapters::move_into(*adapter, **home);
     vacant.erase(home);
   } else {
-    if (compiled)
+    if (compiled && !adapter->parts.empty())
       log_warning("[adapters] \"" + adapter->name +
                   "\" takes a new slot, so the model is compiled once more; reserve() makes room beforehand");
     attach(*adapter);
@@ -112,32 +112,42 @@ void PeftModel::State::add(std::unique_ptr<Adapter> adapter) {
 }
 
 void PeftModel::State::attach(Adapter& adapter) {
-  adapter.slot = next_slot++;
+  adapter.number = next_number++;
+  if (!adapter.parts.empty()) adapter.slot = next_slot++;
   for (const auto& placed : adapter.parts) {
     auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
     if (!site) {
       site = std::make_shared<Site>(routing);
       placed.target.layer->wrap(site);
     }
-    site->add(adapter.slot, placed.type, placed.part);
+    site->add(*adapter.slot, placed.type, placed.part);
   }
-  if (adapter.shared) owner.register_module(shared_name(adapter), adapter.shared);
+  if (!adapter.shared) return;
+  owner.register_module(shared_name(adapter), adapter.shared);
+  if (!adapters::as_prompt(adapter.shared)) program->register_module(shared_name(adapter), adapter.shared);
+}
+
+void PeftModel::State::drop_shared(const Adapter& adapter) {
+  if (!adapter.shared) return;
+  owner.unregister_module(shared_name(adapter));
+  if (!adapters::as_prompt(adapter.shared)) program->unregister_module(shared_name(adapter));
 }
 
 void PeftModel::State::remove(const std::string& name) {
   const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
   std::erase(active, name);
-  if (compiled) {
+  // What lies idle in its slot was made by reserve(), and waits for the next.
+  if ((compiled || !(*at)->idle.empty()) && (*at)->slot) {
     vacant.push_back(std::move(*at));
     vacant.back()->name.clear();
   } else {
     const auto& adapter = **at;
     for (const auto& placed : adapter.parts) {
       const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
-      site->remove(adapter.slot);
+      site->remove(*adapter.slot);
       if (site->empty()) placed.target.layer->wrap(nullptr);
     }
-    if (adapter.shared) owner.unregister_module(shared_name(adapter));
+    drop_shared(adapter);
   }
   all.erase(at);
 }
@@ -177,11 +187,14 @@ void PeftModel::State::merge(const MergeOptions& options) {
   }
   std::vector<size_t> slots;
   slots.reserve(wanted.size());
-  for (const auto& name : wanted) slots.push_back(get(name).slot);
+  for (const auto& name : wanted) slots.push_back(*get(name).slot);
   try {
     for (const auto& [layer, site] : sites()) site->merge(*layer, slots, options.safe_merge);
   } catch (...) {
-    unmerge();
+    // Into the layers that came before the one that failed, only what was merged already goes back.
+    slots.resize(merged.size());
+    for (const auto& [layer, site] : sites())
+      slots.empty() ? site->unmerge(*layer) : site->merge(*layer, slots, /*check_finite=*/false);
     throw;
   }
   merged = wanted;
@@ -197,8 +210,7 @@ void PeftModel::State::unmerge() {
 void PeftModel::State::clear() {
   for (const auto& [layer, site] : sites()) layer->wrap(nullptr);
   for (const auto* list : {&all, &vacant})
-    for (const auto& adapter : *list)
-      if (adapter->shared) owner.unregister_module(shared_name(*adapter));
+    for (const auto& adapter : *list) drop_shared(*adapter);
   all.clear();
   vacant.clear();
   active.clear();
@@ -255,8 +267,9 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
   auto chosen = std::make_shared<Routing>(routing.get());
   for (const auto& [name, numbers] : rows) {
     const auto slot = get(name).slot;
+    if (!slot) continue;
     const bool everywhere = static_cast<int64_t>(numbers.size()) == batch;
-    chosen->set(slot,
+    chosen->set(*slot,
                 everywhere ? Gate::all() : Gate::rows(at::tensor(numbers, at::kLong).to(device), batch));
   }
   return chosen;
@@ -265,7 +278,7 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
 void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const {
   if (!out.loss.defined()) return;
   for (const auto& adapter : all) {
-    const auto* gate = by.gate(adapter->slot);
+    const auto* gate = adapter->slot ? by.gate(*adapter->slot) : nullptr;
     if (!gate || !adapter->trainable || !adapter->shared) continue;
     if (const auto penalty = adapter->shared->penalty(); penalty.defined())
       out.loss = gate->if_any(out.loss + penalty, out.loss);
@@ -274,6 +287,7 @@ void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const 
 
 PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
     : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>(*this)) {
+  state_->program->register_module("base_model", model_);
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(false);
   state_->refresh();
 }
@@ -341,6 +355,7 @@ void PeftModel::reserve(size_t count, const AdapterConfig& config) {
   for (size_t i = 0; i < count; ++i) {
     adapters::FreshSource source;
     auto adapter = adapters::build_adapter("", config, *model_, source);
+    if (adapter->parts.empty()) continue;  // it needs no slot
     state_->attach(*adapter);
     state_->vacant.push_back(std::move(adapter));
   }
@@ -356,8 +371,12 @@ void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const
 }
 
 void PeftModel::save_pretrained(const fs::path& dir, const std::vector<std::string>& names) const {
-  for (const auto& name : names.empty() ? adapter_names() : names)
-    save_adapter(name == "default" ? dir : dir / name, name);
+  const auto saved = names.empty() ? adapter_names() : names;
+  for (const auto& name : saved)
+    if (const fs::path folder(name); name == "." || name == ".." || folder != folder.filename())
+      throw UsageError("[adapters] \"" + name +
+                       "\" is no name of a folder: save_adapter() saves it into one of another name");
+  for (const auto& name : saved) save_adapter(name == "default" ? dir : dir / name, name);
 }
 
 void PeftModel::delete_adapter(const std::string& name) {

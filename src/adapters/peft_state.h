@@ -15,6 +15,9 @@ struct PeftModel::State {
   explicit State(torch::nn::Module& model) : owner(model) {}
 
   torch::nn::Module& owner;
+  /// What a compiled call is bound to: the base model and what parts share. Prompts are not in it: their
+  /// tokens come as an input, so that one more of them changes no program.
+  std::shared_ptr<torch::nn::Module> program = std::make_shared<torch::nn::Module>("PeftModel");
   std::vector<std::unique_ptr<adapters::Adapter>> all;  // in the order they came
   /// Slots whose adapter is gone, or never came. Their parts stay where they are: a compiled program has
   /// them.
@@ -24,7 +27,7 @@ struct PeftModel::State {
   bool compiled = false;  ///< some program knows the slots
   std::vector<std::string> active, merged;
   bool disabled = false;
-  size_t next_slot = 0;
+  size_t next_slot = 0, next_number = 0;
   /// Shared with the sites; its address tells this model's routings from others'.
   std::shared_ptr<adapters::DefaultRouting> routing = std::make_shared<adapters::DefaultRouting>();
 
@@ -40,6 +43,7 @@ struct PeftModel::State {
   void add(std::unique_ptr<adapters::Adapter> adapter);
   /// Puts its parts on their layers, in a new slot.
   void attach(adapters::Adapter& adapter);
+  void drop_shared(const adapters::Adapter& adapter);
   /// Takes it out; its slot stays if a program knows it.
   void remove(const std::string& name);
   void swap(const std::string& name, std::unique_ptr<adapters::Adapter> with);

@@ -3,8 +3,8 @@
 // The script has one JSON array a line: ["load", name, dir], ["set", name...], ["delete", name],
 // ["disable"], ["enable"], ["scale", name, factor], ["hotswap", name, dir], ["weighted", name, type, [names],
 // [weights]], ["merge", name...], ["unmerge"], ["reserve", count, config], ["call", key, name-of-row...],
-// ["step", learning rate]. Results of calls go into the output by their keys; the counters to standard
-// output.
+// ["step", learning rate] (of SGD), ["allocate", name, step] (AdaLoRA's budget), ["save", name, dir]. Results
+// of calls go into the output by their keys; the counters to standard output.
 #include <torch/optim/sgd.h>
 
 #include <fstream>
@@ -64,6 +64,10 @@ class Script {
       results_.emplace_back(text(1), compiled_(inputs_, {.adapter_names = rest(2)}).logits.clone());
     } else if (what == "step") {
       step(line[1]);
+    } else if (what == "allocate") {
+      peft_->update_and_allocate(text(1), line[2]);
+    } else if (what == "save") {
+      peft_->save_adapter(text(2), text(1));
     } else {
       throw graft::UsageError("the script has an unknown operation: " + what);
     }

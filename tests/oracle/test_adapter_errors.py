@@ -1,9 +1,11 @@
-"""Configurations that contradict themselves or the model: one line that says what to do."""
+"""Adapters that contradict themselves or the model: one line that says what to do."""
 import json
 
+import peft
 import pytest
+import torch
 
-from harness import GRAFT, run, save_file
+from harness import GRAFT, load_file, run, save_file
 
 LLAMA = {"target_modules": ["q_proj"]}
 CASES = {
@@ -22,6 +24,44 @@ CASES = {
     "boft-factors": ("BOFT", "llama-gqa", {**LLAMA, "boft_n_butterfly_factor": 4}, '"boft_n_butterfly_factor": 4 needs blocks'),
     "boft-no-factor": ("BOFT", "llama-gqa", {**LLAMA, "boft_n_butterfly_factor": 0}, "must be at least 1"),
 }
+# Fields of LoRA beside {"target_modules": ["q_proj"]}, on llama-gqa.
+FIELDS = {
+    "unknown": ({"use_magic": True}, '"use_magic" is true, and LORA has no such field'),
+    "other-methods": ({"oft_block_size": 4}, "LORA has no such field"),
+    "rank-text": ({"r": "8"}, '"r" must be a whole number'),
+    "rank-fraction": ({"r": 8.5}, '"r" must be a whole number'),
+    "rank-null": ({"r": None}, '"r" must be a whole number'),
+    "rank-zero": ({"r": 0}, '"r" must be at least 1'),
+    "rank-negative": ({"r": -3}, '"r" must be at least 1'),
+    "rank-huge": ({"r": 2**40}, "asks for a tensor of shape"),
+    "rank-pattern": ({"rank_pattern": {"q_proj": "x"}}, "an object of numbers"),
+    "rank-pattern-zero": ({"rank_pattern": {"q_proj": 0}}, '"r" must be at least 1'),
+    "pattern-broken": ({"rank_pattern": {"(": 3}}, '"rank_pattern"'),
+    "alpha-text": ({"lora_alpha": "x"}, '"lora_alpha" must be a number'),
+    "dropout-negative": ({"lora_dropout": -0.1}, '"lora_dropout" must be between 0 and 1'),
+    "dropout-above-one": ({"lora_dropout": 1.5}, '"lora_dropout" must be between 0 and 1'),
+    "bias": ({"bias": "some"}, '"bias" must be one of "none", "all", "lora_only"'),
+    "flag": ({"use_dora": "yes"}, '"use_dora" must be true or false'),
+    "init": ({"init_lora_weights": "loftq"}, '"init_lora_weights" is "loftq"'),
+    "init-rounds": ({"init_lora_weights": "pissa_niter_x"}, '"init_lora_weights"'),
+    "targets-number": ({"target_modules": 5}, "a list of strings"),
+    "targets-mixed": ({"target_modules": ["q_proj", 5]}, "a list of strings"),
+    "target-unmatched": ({"target_modules": ["q_proj", "no_such"]}, '"no_such" matched no module of LlamaForCausalLM'),
+    "target-pattern-unmatched": ({"target_modules": "no_such.*"}, "matches nothing"),
+    "target-no-layer": ({"target_modules": ["mlp"]}, "which is no single layer"),
+    "all-left-out": ({"exclude_modules": ["q_proj"]}, "is left to adapt"),
+    "blocks-text": ({"layers_to_transform": "x"}, "a list of whole numbers"),
+    "no-such-block": ({"layers_to_transform": [7]}, "is left to adapt"),
+    "saved-unmatched": ({"modules_to_save": ["no_such"]}, '"no_such" matched no module'),
+    "tokens-out-of-range": ({"trainable_token_indices": [131]}, "token 131 is none of the 131"),
+    "tied": ({"ensure_weight_tying": True}, '"ensure_weight_tying"'),
+    "parameters": ({"target_parameters": ["q_proj.weight"]}, "graft does not support"),
+    "replication": ({"layer_replication": [[0, 2]]}, "graft does not support"),
+    "qalora": ({"use_qalora": True}, "graft does not support"),
+    "type-unknown": ({"peft_type": "MAGIC"}, "is not supported; known: ADALORA"),
+    "type-missing": ({"peft_type": None}, 'has no "peft_type"'),
+}
+CASES |= {f"lora-{name}": ("LORA", "llama-gqa", {**LLAMA, **fields}, message) for name, (fields, message) in FIELDS.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -37,3 +77,104 @@ def test_configuration_is_refused(checkpoints, tmp_path, name):
         "--output", tmp_path / "out.safetensors", check=False,
     )
     assert done.returncode == 1 and message in done.stderr, done.stderr
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+@pytest.fixture(scope="module")
+def lora(checkpoints, tmp_path_factory):
+    checkpoint, folder = checkpoints("llama-gqa"), tmp_path_factory.mktemp("lora")
+    peft.get_peft_model(checkpoint.fresh(), peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)).save_pretrained(folder)
+    save_file({"input_ids": torch.ones(1, 3, dtype=torch.long)}, folder / "in.safetensors")
+    return checkpoint, folder
+
+
+def forward(lora, adapter, *flags):
+    checkpoint, folder = lora
+    out = adapter / "out.safetensors"
+    done = run(GRAFT, "forward", "--model", checkpoint.folder, "--adapter", adapter, "--input", folder / "in.safetensors", "--output", out, *flags, check=False)
+    assert out.exists() == (done.returncode == 0), "an output of a call that failed"
+    return done
+
+
+def spoil(tensors, what):
+    key = next(iter(tensors))
+    if what == "nan":
+        tensors[key].fill_(float("nan"))
+    elif what == "infinity":
+        tensors[key][0, 0] = float("inf")
+    elif what == "numbers":
+        tensors[key] = tensors[key].long()
+    elif what == "extra":
+        tensors["base_model.model.model.layers.7.self_attn.q_proj.lora_A.weight"] = torch.ones(2, 48)
+    elif what == "other-layer":
+        tensors[key.replace("q_proj", "k_proj")] = tensors.pop(key)
+    elif what == "turned":
+        tensors[key] = tensors[key].t().contiguous()
+    elif what == "all-gone":
+        tensors.clear()
+
+
+SPOILT = {
+    "nan": ("merging would put NaN or infinity into", "--merge"),
+    "infinity": ("merging would put NaN or infinity into", "--merge"),
+    "numbers": ("should hold floating-point numbers",),
+    "extra": ("nobody needs them",),
+    "other-layer": ("missing:",),
+    "turned": ("is [48, 2] and should be [2, 48]",),
+    "all-gone": ("missing:",),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_tensors_are_refused(lora, tmp_path, what):
+    message, *flags = SPOILT[what]
+    tensors = load_file(lora[1] / "adapter_model.safetensors")
+    spoil(tensors, what)
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_bytes((lora[1] / "adapter_config.json").read_bytes())
+    done = forward(lora, tmp_path, *flags)
+    assert done.returncode == 1 and message in done.stderr, done.stderr
+
+
+FILES = {
+    "empty": (b"", "safetensors"),
+    "short": (b"\x10\0\0\0\0\0\0\0{", "safetensors"),
+    "pickle": (b"\x80\x02}q\0.", "safetensors"),
+    "header-of-a-petabyte": (b"\xff" * 8 + b"{}", "safetensors"),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_is_none(lora, tmp_path, what):
+    content, message = FILES[what]
+    (tmp_path / "adapter_model.safetensors").write_bytes(content)
+    (tmp_path / "adapter_config.json").write_bytes((lora[1] / "adapter_config.json").read_bytes())
+    done = forward(lora, tmp_path)
+    assert done.returncode == 1 and message in done.stderr, done.stderr
+
+
+def test_pickles_are_not_read(lora, tmp_path):
+    """PEFT's old adapter_model.bin runs code when it is opened: it is named, and left closed."""
+    (tmp_path / "adapter_model.bin").write_bytes(b"anything")
+    (tmp_path / "adapter_config.json").write_bytes((lora[1] / "adapter_config.json").read_bytes())
+    done = forward(lora, tmp_path)
+    assert done.returncode == 1 and "adapter_model.safetensors" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("base, warned", [("some/other-model", True), ("hub/model", False), (None, False)])
+def test_made_for_another_base(lora, tmp_path, base, warned):
+    """The last name decides: the checkpoint's folder is called "model". It is only a warning, and the call goes on."""
+    config = json.loads((lora[1] / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": base}))
+    (tmp_path / "adapter_model.safetensors").write_bytes((lora[1] / "adapter_model.safetensors").read_bytes())
+    done = forward(lora, tmp_path)
+    assert done.returncode == 0 and ("was made for" in done.stderr) == warned, done.stderr
+
+
+def test_fields_that_are_not_known_and_not_set(lora, tmp_path):
+    """A newer PEFT writes more fields; those that ask for nothing are only noted."""
+    config = json.loads((lora[1] / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "new_flag": False, "new_list": [], "new_thing": None}))
+    (tmp_path / "adapter_model.safetensors").write_bytes((lora[1] / "adapter_model.safetensors").read_bytes())
+    done = forward(lora, tmp_path)
+    assert done.returncode == 0 and "new_flag, new_list, new_thing" in done.stderr, done.stderr
