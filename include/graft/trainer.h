@@ -23,7 +23,7 @@ namespace graft {
 
 /// transformers' TrainingArguments: the names and the defaults are its own.
 struct TrainingArguments {
-  /// Where checkpoint-N/ and metrics.jsonl go; empty: nothing is written.
+  /// Where checkpoint-N/, metrics.jsonl, TensorBoard's events and report.html go; empty: nothing is written.
   std::filesystem::path output_dir = {};
   double learning_rate = 5e-5;
   /// "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup",
@@ -100,6 +100,7 @@ struct TrainOutput {
   double training_loss = 0;               ///< mean over the steps
   std::vector<double> losses = {};        ///< one a step, also those before a resume
   std::vector<double> step_seconds = {};  ///< of the steps done now
+  std::vector<TrainingStep> steps = {};   ///< all, also those before a resume
 };
 
 struct EvalMetrics {

@@ -164,11 +164,23 @@ void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
   for (const auto& step : log) text += to_json(step).dump() + "\n";
   io::write_file_atomically(path, text);
   metrics_.open(path, std::ios::app);
+  events_.emplace(dir_ / "runs");
 }
 
 void RunFolder::add_metrics(const TrainingStep& step) {
   metrics_ << to_json(step).dump() << "\n" << std::flush;
   if (!metrics_) throw IoError("[train] cannot write " + io::quote_path(dir_ / "metrics.jsonl"));
+  // The names are those that transformers' Trainer gives them.
+  std::vector<std::pair<std::string, double>> scalars{
+      {"train/loss", step.loss}, {"train/learning_rate", step.learning_rate}, {"train/epoch", step.epoch}};
+  if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
+  if (step.seconds > 0)
+    scalars.emplace_back("train/tokens_per_second", static_cast<double>(step.tokens) / step.seconds);
+  if (events_) events_->add(step.step, scalars);
+}
+
+void RunFolder::write_page(const std::string& html) const {
+  io::write_file_atomically(dir_ / "report.html", html);
 }
 
 }  // namespace graft::train

@@ -1,4 +1,4 @@
-// What a run keeps in its output folder: checkpoint-N/ and metrics.jsonl.
+// What a run keeps in its output folder: checkpoint-N/, metrics.jsonl, runs/ for TensorBoard, report.html.
 //
 // A checkpoint is made in a folder of another name and renamed when all of it is on disk, so that whatever is
 // called checkpoint-N is whole; trainer_state.json, written last, lists the files with their sizes, so that a
@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "graft/trainer.h"
+#include "io/format/event_file.h"
 
 namespace graft::train {
 
@@ -35,10 +36,12 @@ class RunFolder {
   /// Removes all checkpoints but the last `limit`.
   void keep_last(int64_t limit) const;
 
-  /// Begins metrics.jsonl with the steps of `log`.
+  /// Begins metrics.jsonl with the steps of `log`, and a file of events for TensorBoard in runs/.
   void begin_metrics(const std::vector<TrainingStep>& log);
   /// One line; IoError when it cannot be written.
   void add_metrics(const TrainingStep& step);
+  /// report.html, in place of the one that is there.
+  void write_page(const std::string& html) const;
 
  private:
   /// By number, lowest first.
@@ -46,6 +49,7 @@ class RunFolder {
 
   std::filesystem::path dir_;
   std::ofstream metrics_;
+  std::optional<io::EventFile> events_;
 };
 
 }  // namespace graft::train

@@ -11,6 +11,7 @@
 #include "support/log.h"
 #include "train/batches.h"
 #include "train/evaluation.h"
+#include "train/report_page.h"
 #include "train/run_folder.h"
 #include "train/saved_state.h"
 #include "train/schedule.h"
@@ -184,10 +185,46 @@ struct Trainer::Impl {
       on_step(done);
     }
     subject->module()->train(was_training);
+    if (folder) folder->write_page(to_html(page_of(log)));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
                         static_cast<double>(std::max<size_t>(1, out.losses.size()));
+    out.steps = std::move(log);
     return out;
+  }
+
+  train::ReportPage page_of(const std::vector<TrainingStep>& log) const {
+    train::ReportPage page{
+        .title = subject->model().architecture() + ", " + std::to_string(log.size()) + " steps",
+        .facts = {},
+        .steps = log,
+        .program = {}};
+    int64_t tokens = 0, trained = 0;
+    double seconds = 0;
+    for (const auto& step : log) tokens += step.tokens, seconds += step.seconds;
+    for (const auto& each : subject->tensors()) trained += each.tensor.numel();
+    page.facts = {{"trained parameters", std::to_string(trained)},
+                  {"loss, first and last step",
+                   log.empty() ? "" : to_text(log.front().loss) + ", " + to_text(log.back().loss)},
+                  {"optimizer", args.optim + ", learning rate " + to_text(args.learning_rate) + " (" +
+                                    args.lr_scheduler_type + ")"},
+                  {"tokens", std::to_string(tokens) + " in " + to_text(seconds) + " s"},
+                  {"seed", std::to_string(args.seed)}};
+    if (args.compile.backend != Backend::eager) {
+      const auto all = counters();
+      page.facts.emplace_back("compiled in", to_text(all.compile_seconds) + " s");
+      page.program = std::to_string(all.graphs) + " graphs, " + std::to_string(all.recompiles) +
+                     " recompiles, " + std::to_string(all.kernels) + " different kernels, " +
+                     std::to_string(all.extern_calls) + " calls into ATen, " +
+                     std::to_string(all.cache_hits) + " kernels from the disk cache";
+    }
+    return page;
+  }
+
+  static std::string to_text(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", value);
+    return text;
   }
 };
 

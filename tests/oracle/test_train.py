@@ -3,12 +3,14 @@ import json
 import shutil
 import subprocess
 import time
+import xml.etree.ElementTree
 
 import peft
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import Trainer
 
 from adapters import noisy
@@ -285,3 +287,23 @@ def test_classifier(checkpoints, tmp_path):
         best = python.model.eval()(**batch).logits.argmax(-1)
     assert report["eval"]["accuracy"] == pytest.approx((best == batch["labels"]).float().mean().item(), abs=1e-6)
     assert "perplexity" not in report["eval"]
+
+
+def test_what_tensorboard_reads(checkpoints, tmp_path):
+    """TensorBoard's own reader checks every checksum on the way; a resumed run adds a file, and the two are one curve."""
+    checkpoint = checkpoints("llama-gqa")
+    flags = Python(checkpoint, SUBJECTS["lora"](), tmp_path / "adapter").flags
+    data = tokens(8)
+    graft_train(checkpoint, data, tmp_path, "--learning-rate", 2e-3, "--max-steps", 5, "--save-steps", 5, *flags)
+    report, out = graft_train(checkpoint, data, tmp_path, "--learning-rate", 2e-3, "--max-steps", 8, "--resume", *flags)
+    events = EventAccumulator(str(out / "runs")).Reload()
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for tag, name in [("train/loss", "loss"), ("train/learning_rate", "learning_rate"), ("train/grad_norm", "grad_norm"), ("train/epoch", "epoch")]:
+        assert [e.step for e in events.Scalars(tag)] == list(range(1, 9)), tag
+        assert [e.value for e in events.Scalars(tag)] == pytest.approx([line[name] for line in lines], rel=1e-6), tag
+    page = (out / "report.html").read_text()
+    root = xml.etree.ElementTree.fromstring(page.removeprefix("<!doctype html>\n").replace('<meta charset="utf-8">', ""))
+    curves = [figure.find("figcaption").text for figure in root.iter("figure")]
+    assert curves == ["loss", "learning rate", "norm of the gradients", "tokens per second"]
+    assert all(len(line.get("points").split()) == 8 for line in root.iter("polyline"))
+    assert "src=" not in page and "http" not in page
