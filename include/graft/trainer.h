@@ -43,7 +43,14 @@ struct TrainingArguments {
   bool gradient_checkpointing = false;
   uint64_t seed = 42;
   int64_t save_steps = 500;                      ///< a checkpoint every so many steps; 0: none
-  std::optional<int64_t> save_total_limit = {};  ///< keep the last so many checkpoints
+  std::optional<int64_t> save_total_limit = {};  ///< keep the last so many checkpoints, and the best one
+  int64_t eval_steps = 0;  ///< evaluate every so many steps, see Trainer::evaluate_on(); 0: never
+  /// The model is that of the lowest loss on the data to evaluate on, which is kept as a checkpoint.
+  bool load_best_model_at_end = false;
+  /// Ends the run after so many evaluations in a row that were not better by more than the threshold; 0:
+  /// never.
+  int64_t early_stopping_patience = 0;
+  double early_stopping_threshold = 0;
   CompileOptions compile = {.backend = Backend::eager};
 };
 
@@ -83,6 +90,13 @@ std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path
                                                const std::filesystem::path& tokenizer,
                                                const JsonlOptions& options = {});
 
+struct EvalMetrics {
+  double loss = 0;
+  std::optional<double> perplexity = {};  ///< of language models
+  std::optional<double> accuracy = {};    ///< of tokens, or of rows for a classifier; none for a regression
+  int64_t items = 0;                      ///< tokens or rows that were judged
+};
+
 /// What one step of the optimizer did.
 struct TrainingStep {
   int64_t step = 0;  ///< counted from 1
@@ -93,21 +107,17 @@ struct TrainingStep {
   std::optional<double> grad_norm = {};  ///< before clipping
   int64_t tokens = 0;                    ///< or images, of this step
   double seconds = 0;                    ///< that it took
+  std::optional<EvalMetrics> eval = {};  ///< after it, where it was time for that
 };
 
 struct TrainOutput {
   int64_t global_step = 0;
+  std::optional<int64_t> best_step = {};  ///< with the lowest loss on the data to evaluate on
+  bool stopped_early = false;
   double training_loss = 0;               ///< mean over the steps
   std::vector<double> losses = {};        ///< one a step, also those before a resume
   std::vector<double> step_seconds = {};  ///< of the steps done now
   std::vector<TrainingStep> steps = {};   ///< all, also those before a resume
-};
-
-struct EvalMetrics {
-  double loss = 0;
-  std::optional<double> perplexity = {};  ///< of language models
-  std::optional<double> accuracy = {};    ///< of tokens, or of rows for a classifier; none for a regression
-  int64_t items = 0;                      ///< tokens or rows that were judged
 };
 
 class Trainer {
@@ -124,6 +134,8 @@ class Trainer {
   /// With `resume` goes on from the last whole checkpoint in output_dir, or starts where there is none.
   TrainOutput train(bool resume = false);
   EvalMetrics evaluate(const TrainingData& data);
+  /// The data for `eval_steps`.
+  void evaluate_on(std::shared_ptr<const TrainingData> data);
   /// The trained adapter, or the model: as PEFT or transformers load it.
   void save_model(const std::filesystem::path& dir) const;
   /// Called after each step.

@@ -39,19 +39,18 @@ class EvaluationMode {
 
 }  // namespace
 
-EvalMetrics evaluate(const Subject& subject, const TrainingData& data, const CompileOptions& options) {
-  const EvaluationMode mode(*subject.module());
+EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
+  const EvaluationMode mode(*subject_.module());
   const at::NoGradGuard no_grad;
-  const auto forward = compile(subject.forward(), options, {subject.module()});
-  const auto task = find_architecture(subject.model().architecture()).task;
+  const auto task = find_architecture(subject_.model().architecture()).task;
   EvalMetrics metrics;
   int64_t right = 0;
   bool classes = true;
   for (int64_t i = 0; i < data.batches(); ++i) {
-    const auto batch = ready_for(subject.model(), data.batch(0, i));
-    const auto count = judged(subject.model(), batch);
+    const auto batch = ready_for(subject_.model(), data.batch(0, i));
+    const auto count = judged(subject_.model(), batch);
     if (count == 0) continue;
-    const auto out = forward(batch);
+    const auto out = forward_(batch);
     metrics.loss += out.loss.item<double>() * static_cast<double>(count);
     metrics.items += count;
     classes &= !at::isFloatingType(batch.labels.scalar_type()) && out.logits.size(-1) > 1;
@@ -62,6 +61,20 @@ EvalMetrics evaluate(const Subject& subject, const TrainingData& data, const Com
   if (classes) metrics.accuracy = static_cast<double>(right) / static_cast<double>(metrics.items);
   if (task == Task::causal_lm || task == Task::masked_lm) metrics.perplexity = std::exp(metrics.loss);
   return metrics;
+}
+
+Standing standing_of(const std::vector<TrainingStep>& log, double threshold) {
+  Standing now;
+  for (const auto& step : log) {
+    if (!step.eval) continue;
+    const double loss = step.eval->loss;
+    // As transformers' EarlyStoppingCallback has it: compared with the best so far, however little that was
+    // better than the one before.
+    const bool better = !now.best_step || (loss < now.best_loss && now.best_loss - loss > threshold);
+    now.no_better = better ? 0 : now.no_better + 1;
+    if (!now.best_step || loss < now.best_loss) now.best_step = step.step, now.best_loss = loss;
+  }
+  return now;
 }
 
 }  // namespace graft::train

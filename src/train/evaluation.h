@@ -4,7 +4,24 @@
 
 namespace graft::train {
 
-/// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are.
-EvalMetrics evaluate(const Subject& subject, const TrainingData& data, const CompileOptions& options);
+class Evaluator {
+ public:
+  Evaluator(const Subject& subject, const CompileOptions& options)
+      : subject_(subject), forward_(compile(subject.forward(), options, {subject.module()})) {}
+  /// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are.
+  EvalMetrics evaluate(const TrainingData& data) const;
+
+ private:
+  const Subject& subject_;
+  Compiled<ModelOutput(const ModelInputs&)> forward_;
+};
+
+/// How the evaluations of a run went; all of it is in the log, so a resumed run knows it, too.
+struct Standing {
+  std::optional<int64_t> best_step = {};
+  double best_loss = 0;
+  int64_t no_better = 0;  ///< evaluations since one was better by more than the threshold
+};
+Standing standing_of(const std::vector<TrainingStep>& log, double threshold);
 
 }  // namespace graft::train

@@ -112,6 +112,9 @@ std::string to_html(const ReportPage& page) {
   out << "</table>\n";
   const auto& steps = page.steps;
   out << curve("loss", points_of(steps, [](const auto& s) { return std::optional(s.loss); }))
+      << curve("loss on the data to evaluate on",
+               points_of(steps,
+                         [](const auto& s) { return s.eval ? std::optional(s.eval->loss) : std::nullopt; }))
       << curve("learning rate",
                points_of(steps, [](const auto& s) { return std::optional(s.learning_rate); }))
       << curve("norm of the gradients", points_of(steps, [](const auto& s) { return s.grad_norm; }))

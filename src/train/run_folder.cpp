@@ -31,6 +31,12 @@ ordered_json to_json(const TrainingStep& step) {
   if (step.grad_norm) line["grad_norm"] = *step.grad_norm;
   line["tokens"] = step.tokens;
   line["seconds"] = step.seconds;
+  if (step.eval) {
+    line["eval_loss"] = step.eval->loss;
+    if (step.eval->perplexity) line["eval_perplexity"] = *step.eval->perplexity;
+    if (step.eval->accuracy) line["eval_accuracy"] = *step.eval->accuracy;
+    line["eval_items"] = step.eval->items;
+  }
   return line;
 }
 
@@ -42,7 +48,15 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
                     .learning_rate = line.at("learning_rate"),
                     .tokens = line.at("tokens"),
                     .seconds = line.at("seconds")};
-  if (line.contains("grad_norm")) step.grad_norm = line["grad_norm"].get<double>();
+  const auto number = [&](const char* name) {
+    return line.contains(name) ? std::optional(line[name].get<double>()) : std::nullopt;
+  };
+  step.grad_norm = number("grad_norm");
+  if (const auto loss = number("eval_loss"))
+    step.eval = EvalMetrics{.loss = *loss,
+                            .perplexity = number("eval_perplexity"),
+                            .accuracy = number("eval_accuracy"),
+                            .items = line.at("eval_items")};
   return step;
 }
 
@@ -153,10 +167,13 @@ void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const j
   sync_folder(dir_);
 }
 
-void RunFolder::keep_last(int64_t limit) const {
+void RunFolder::keep_last(int64_t limit, std::optional<int64_t> best) const {
   const auto all = checkpoints();
-  for (size_t i = 0; i + static_cast<size_t>(limit) < all.size(); ++i) remove_checkpoint(all[i].second);
+  for (size_t i = 0; i + static_cast<size_t>(limit) < all.size(); ++i)
+    if (all[i].first != best) remove_checkpoint(all[i].second);
 }
+
+fs::path RunFolder::checkpoint(int64_t step) const { return dir_ / (kPrefix + std::to_string(step)); }
 
 void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
   const auto path = dir_ / "metrics.jsonl";
@@ -176,6 +193,10 @@ void RunFolder::add_metrics(const TrainingStep& step) {
   if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
   if (step.seconds > 0)
     scalars.emplace_back("train/tokens_per_second", static_cast<double>(step.tokens) / step.seconds);
+  if (step.eval) {
+    scalars.emplace_back("eval/loss", step.eval->loss);
+    if (step.eval->accuracy) scalars.emplace_back("eval/accuracy", *step.eval->accuracy);
+  }
   if (events_) events_->add(step.step, scalars);
 }
 

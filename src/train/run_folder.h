@@ -33,8 +33,10 @@ class RunFolder {
   /// `write` puts the tensors into the folder it is given.
   void save(int64_t step, const std::vector<TrainingStep>& log, const nlohmann::json& arguments,
             const std::function<void(const std::filesystem::path&)>& write) const;
-  /// Removes all checkpoints but the last `limit`.
-  void keep_last(int64_t limit) const;
+  /// Removes all checkpoints but the last `limit` and that of step `best`.
+  void keep_last(int64_t limit, std::optional<int64_t> best = {}) const;
+  /// Where the checkpoint of a step is.
+  std::filesystem::path checkpoint(int64_t step) const;
 
   /// Begins metrics.jsonl with the steps of `log`, and a file of events for TensorBoard in runs/.
   void begin_metrics(const std::vector<TrainingStep>& log);

@@ -31,6 +31,13 @@ void check(const TrainingArguments& a) {
     refuse("num_train_epochs must be above 0 where max_steps is not given");
   if (a.save_steps < 0) refuse("save_steps must be at least 0 (0: no checkpoints)");
   if (a.save_total_limit && *a.save_total_limit < 1) refuse("save_total_limit must be at least 1");
+  if (a.eval_steps < 0) refuse("eval_steps must be at least 0 (0: no evaluation)");
+  if (a.early_stopping_patience < 0) refuse("early_stopping_patience must be at least 0 (0: never)");
+  if (!(a.early_stopping_threshold >= 0)) refuse("early_stopping_threshold must be at least 0");
+  if (a.eval_steps == 0 && (a.load_best_model_at_end || a.early_stopping_patience > 0))
+    refuse("load_best_model_at_end and early_stopping_patience go by evaluations: give eval_steps, too");
+  if (a.load_best_model_at_end && a.output_dir.empty())
+    refuse("load_best_model_at_end needs an output_dir, where the best model is kept");
 }
 
 /// What decides how a run goes; kept with its checkpoints.
@@ -66,6 +73,8 @@ struct Trainer::Impl {
   int64_t updates_per_epoch, max_steps;
   train::Schedule schedule;
   std::unique_ptr<train::Stepper> stepper;
+  std::shared_ptr<const TrainingData> eval_data;
+  std::optional<train::Evaluator> evaluator;
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
 
   Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
@@ -161,36 +170,63 @@ struct Trainer::Impl {
     return log;
   }
 
+  EvalMetrics evaluate(const TrainingData& on) {
+    if (!evaluator) evaluator.emplace(*subject, args.compile);
+    return evaluator->evaluate(on);
+  }
+
+  void save(const train::RunFolder& folder, const std::vector<TrainingStep>& log) {
+    folder.save(log.back().step, log, to_json(args, max_steps),
+                [&](const auto& dir) { train::save_state(dir, *subject, *stepper); });
+  }
+
+  /// What is kept on disk of a step that is done.
+  void keep(train::RunFolder& folder, const std::vector<TrainingStep>& log, const train::Standing& standing) {
+    const auto& done = log.back();
+    folder.add_metrics(done);
+    const bool best = args.load_best_model_at_end && standing.best_step == done.step;
+    if (!best && (args.save_steps == 0 || done.step % args.save_steps != 0)) return;
+    save(folder, log);
+    const auto spared = args.load_best_model_at_end ? standing.best_step : std::nullopt;
+    if (args.save_total_limit) folder.keep_last(*args.save_total_limit, spared);
+  }
+
   TrainOutput train(bool resume) {
+    if (args.eval_steps > 0 && !eval_data)
+      throw UsageError("[train] eval_steps are given and no data to evaluate on: see evaluate_on()");
     std::optional<train::RunFolder> folder;
     auto log = prepare(folder, resume);
     TrainOutput out;
     for (const auto& step : log) out.losses.push_back(step.loss);
-    const auto arguments = to_json(args, max_steps);
     const bool was_training = subject->module()->is_training();
     subject->module()->train(true);
-    for (auto step = static_cast<int64_t>(log.size()); step < max_steps; ++step) {
+    auto standing = train::standing_of(log, args.early_stopping_threshold);
+    for (auto step = static_cast<int64_t>(log.size()); step < max_steps && !has_waited_enough(standing);
+         ++step) {
       log.push_back(do_step(step));
-      const auto& done = log.back();
+      auto& done = log.back();
       out.losses.push_back(done.loss);
       out.step_seconds.push_back(done.seconds);
-      if (folder) {
-        folder->add_metrics(done);
-        if (args.save_steps > 0 && done.step % args.save_steps == 0) {
-          folder->save(done.step, log, arguments,
-                       [&](const auto& dir) { train::save_state(dir, *subject, *stepper); });
-          if (args.save_total_limit) folder->keep_last(*args.save_total_limit);
-        }
-      }
+      if (args.eval_steps > 0 && done.step % args.eval_steps == 0) done.eval = evaluate(*eval_data);
+      if (done.eval) standing = train::standing_of(log, args.early_stopping_threshold);
+      if (folder) keep(*folder, log, standing);
       on_step(done);
     }
     subject->module()->train(was_training);
+    out.best_step = standing.best_step;
+    out.stopped_early = has_waited_enough(standing);
+    if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
+      subject->load(folder->checkpoint(*standing.best_step));
     if (folder) folder->write_page(to_html(page_of(log)));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
                         static_cast<double>(std::max<size_t>(1, out.losses.size()));
     out.steps = std::move(log);
     return out;
+  }
+
+  bool has_waited_enough(const train::Standing& standing) const {
+    return args.early_stopping_patience > 0 && standing.no_better >= args.early_stopping_patience;
   }
 
   train::ReportPage page_of(const std::vector<TrainingStep>& log) const {
@@ -240,9 +276,8 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 TrainOutput Trainer::train(bool resume) { return impl_->train(resume); }
-EvalMetrics Trainer::evaluate(const TrainingData& data) {
-  return train::evaluate(*impl_->subject, data, impl_->args.compile);
-}
+EvalMetrics Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
+void Trainer::evaluate_on(std::shared_ptr<const TrainingData> data) { impl_->eval_data = std::move(data); }
 void Trainer::save_model(const std::filesystem::path& dir) const { impl_->subject->save(dir); }
 void Trainer::on_step(std::function<void(const TrainingStep&)> callback) {
   impl_->on_step = callback ? std::move(callback) : [](const TrainingStep&) {};

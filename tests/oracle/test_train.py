@@ -307,3 +307,36 @@ def test_what_tensorboard_reads(checkpoints, tmp_path):
     assert curves == ["loss", "learning rate", "norm of the gradients", "tokens per second"]
     assert all(len(line.get("points").split()) == 8 for line in root.iter("polyline"))
     assert "src=" not in page and "http" not in page
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_best_model_and_an_early_end(checkpoints, tmp_path, compile):
+    """A learning rate that is too high: the loss falls, then rises. transformers' callback says when to stop; PEFT loads the best model."""
+    checkpoint = checkpoints("llama-gqa")
+    python = Python(checkpoint, SUBJECTS["lora"](), tmp_path / "adapter")
+    held_out = tokens(1)["input_ids"]
+    save_file({"input_ids": held_out}, tmp_path / "eval.safetensors")
+    flags = ["--learning-rate", 0.05, "--lr-scheduler-type", "constant", "--eval-data", tmp_path / "eval.safetensors", "--eval-steps", 2,
+             "--load-best-model-at-end", "--early-stopping-patience", 2, "--early-stopping-threshold", 0.01, "--save-total-limit", 1]
+    report, out = graft_train(checkpoint, tokens(40), tmp_path, *flags, *python.flags, *(["--compile"] if compile else []))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["eval_loss"] for line in lines if "eval_loss" in line}
+    callback = transformers.EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=0.01)
+    args = transformers.TrainingArguments(output_dir=str(tmp_path / "unused"), metric_for_best_model="loss", greater_is_better=False)
+    state, control, stop = transformers.TrainerState(), transformers.TrainerControl(), None
+    for step, loss in found.items():
+        callback.check_metric_value(args, state, control, loss)
+        if state.best_metric is None or loss < state.best_metric:
+            state.best_metric = loss
+        if callback.early_stopping_patience_counter >= 2:
+            stop = step
+            break
+    assert stop is not None and stop < 40, found
+    assert list(found) == list(range(2, stop + 1, 2)) and report["global_step"] == stop and report["stopped_early"]
+    assert report["best_step"] == min(found, key=found.get) < stop
+    best = peft.PeftModel.from_pretrained(checkpoint.fresh(), out).eval()
+    with torch.no_grad():
+        loss = best(input_ids=held_out[0], labels=held_out[0]).loss.item()
+    assert loss == pytest.approx(min(found.values()), abs=1e-4)
+    assert report["eval"]["loss"] == pytest.approx(min(found.values()), abs=1e-4)
+    assert (out / f"checkpoint-{report['best_step']}").exists()

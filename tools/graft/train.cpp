@@ -74,6 +74,8 @@ nlohmann::ordered_json report_of(const TrainOutput& out, const PreTrainedModel& 
   report["global_step"] = out.global_step;
   report["training_loss"] = out.training_loss;
   report["losses"] = out.losses;
+  if (out.best_step) report["best_step"] = *out.best_step;
+  if (out.stopped_early) report["stopped_early"] = true;
   return report;
 }
 
@@ -96,6 +98,8 @@ void run(TrainFlags flags) {
   flags.arguments.compile = flags.compile.options();
   flags.arguments.output_dir = flags.output;
   refuse_overwriting(flags.output, flags.model.model);
+  if (flags.eval_data.empty() && flags.arguments.eval_steps > 0)
+    throw WrongUsage("--eval-steps needs --eval-data");
   if (flags.data.empty() == flags.tokens.empty())
     throw WrongUsage("give one of --data and --tokens: what to train on");
   if (!flags.tokens.empty()) {
@@ -124,6 +128,7 @@ void run(TrainFlags flags) {
     // The first two steps of a compiled model are its checks, which hold all twice: what counts comes after.
     if (++done == 2 && step.step < step.max_steps) meter.start_again();
   });
+  trainer.evaluate_on(eval_data);
   const auto out = trainer.train(flags.resume);
   const auto peak = meter.peak();
   trainer.save_model(flags.output);
@@ -163,6 +168,15 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   option("--save-steps", a.save_steps, "A checkpoint in --output every so many steps; 0: none");
   command.add_option("--save-total-limit", a.save_total_limit, "Keep the last so many checkpoints")
       ->group(group);
+  option("--eval-steps", a.eval_steps,
+         "Evaluate on --eval-data every so many steps, too; 0: at the end only");
+  command
+      .add_flag("--load-best-model-at-end", a.load_best_model_at_end,
+                "The result is the model with the lowest loss on --eval-data")
+      ->group(group);
+  option("--early-stopping-patience", a.early_stopping_patience,
+         "Stop after so many evaluations without a lower loss; 0: never");
+  option("--early-stopping-threshold", a.early_stopping_threshold, "How much lower it has to be");
   option("--seed", a.seed, "Of a fresh adapter, of dropout and of the order of the data");
 }
 
