@@ -36,6 +36,10 @@ struct TrainingArguments {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   /// Not applied to biases and normalisations.
   double weight_decay = 0;
+  /// LoRA+ (Hayou et al. 2024), as PEFT's create_loraplus_optimizer: B learns so many times as fast as A, and
+  /// adapters of embeddings at a rate of their own.
+  std::optional<double> loraplus_lr_ratio = {};
+  double loraplus_lr_embedding = 1e-6;
   double max_grad_norm = 1;  ///< 0: no clipping
   int64_t max_steps = -1;    ///< if positive, in place of num_train_epochs
   double num_train_epochs = 3;

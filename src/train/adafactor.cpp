@@ -38,7 +38,8 @@ class Adafactor : public Optimizer {
  public:
   Adafactor(double weight_decay, const std::vector<Trained>& tensors)
       : decay_(weight_decay), tensors_(tensors) {
-    for (const auto& [name, tensor, decays] : tensors_) {
+    for (const auto& each : tensors_) {
+      const auto& tensor = each.tensor;
       const auto options = tensor.options().dtype(at::kFloat);
       Kept kept{.step = at::zeros({}, options)};
       if (tensor.dim() >= 2) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <tuple>
 
 #include "graft/error.h"
 #include "train/adafactor.h"
@@ -10,15 +11,21 @@
 namespace graft::train {
 namespace {
 
-/// Tensors that one fused call can take: the same decay and dtype.
+/// Tensors that one fused call can take: the same decay, learning rate and dtype.
 std::vector<std::vector<size_t>> groups_of(const std::vector<Trained>& tensors) {
-  std::map<std::pair<bool, at::ScalarType>, std::vector<size_t>> groups;
+  std::map<std::tuple<bool, double, at::ScalarType>, std::vector<size_t>> groups;
   for (size_t i = 0; i < tensors.size(); ++i)
-    groups[{tensors[i].decays, tensors[i].tensor.scalar_type()}].push_back(i);
+    groups[{tensors[i].decays, tensors[i].lr_scale, tensors[i].tensor.scalar_type()}].push_back(i);
   std::vector<std::vector<size_t>> list;
   list.reserve(groups.size());
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
+}
+
+/// torch's fused kernel goes through memory, not through elements: a gradient of other strides (that of a
+/// transposed weight, say) would be taken for another.
+at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& gradient) {
+  return gradient.strides() == parameter.strides() ? gradient : at::empty_like(parameter).copy_(gradient);
 }
 
 class AdamWOptimizer : public Optimizer {
@@ -38,15 +45,16 @@ class AdamWOptimizer : public Optimizer {
       for (const size_t i : group) {
         if (!gradients[i].defined()) continue;
         parameters.push_back(tensors_[i].tensor);
-        grads.push_back(gradients[i]);
+        grads.push_back(laid_out_as(tensors_[i].tensor, gradients[i]));
         averages.push_back(averages_[i]);
         squares.push_back(squares_[i]);
         steps.push_back(steps_[i]);
       }
       if (parameters.empty()) continue;
       at::_foreach_add_(steps, 1);
-      at::_fused_adamw_(parameters, grads, averages, squares, {}, steps, learning_rate, how_.adam_beta1,
-                        how_.adam_beta2, tensors_[group[0]].decays ? how_.weight_decay : 0, how_.adam_epsilon,
+      at::_fused_adamw_(parameters, grads, averages, squares, {}, steps,
+                        learning_rate * tensors_[group[0]].lr_scale, how_.adam_beta1, how_.adam_beta2,
+                        tensors_[group[0]].decays ? how_.weight_decay : 0, how_.adam_epsilon,
                         /*amsgrad=*/false, /*maximize=*/false);
     }
   }
@@ -84,7 +92,7 @@ class SgdOptimizer : public Optimizer {
       }
       if (parameters.empty()) continue;
       if (decay_ != 0 && tensors_[group[0]].decays) grads = at::_foreach_add(grads, parameters, decay_);
-      at::_foreach_add_(parameters, grads, -learning_rate);
+      at::_foreach_add_(parameters, grads, -learning_rate * tensors_[group[0]].lr_scale);
     }
   }
 
@@ -97,6 +105,24 @@ class SgdOptimizer : public Optimizer {
 };
 
 }  // namespace
+
+std::vector<Trained> with_rates(std::vector<Trained> tensors, const TrainingArguments& arguments) {
+  if (!arguments.loraplus_lr_ratio) return tensors;
+  const auto refuse = [](const std::string& what) { throw UsageError("[train] loraplus_lr_ratio " + what); };
+  if (!(*arguments.loraplus_lr_ratio > 0)) refuse("must be above 0");
+  if (arguments.optim == "adafactor") refuse("does not go with adafactor: use adamw_torch or sgd");
+  bool any = false;
+  for (auto& each : tensors) {
+    const auto has = [&](const char* word) { return each.name.find(word) != std::string::npos; };
+    any |= has("lora_");
+    if (has("lora_embedding_"))
+      each.lr_scale = arguments.loraplus_lr_embedding / arguments.learning_rate;
+    else if (has("lora_B") || each.tensor.dim() == 1)
+      each.lr_scale = *arguments.loraplus_lr_ratio;
+  }
+  if (!any) refuse("is for LoRA, and no tensor in training is one of LoRA's");
+  return tensors;
+}
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& arguments,
                                           const std::vector<Trained>& tensors) {

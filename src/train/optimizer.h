@@ -13,8 +13,12 @@ namespace graft::train {
 struct Trained {
   std::string name;  ///< in the adapter's file, or its path in the model
   at::Tensor tensor;
-  bool decays = true;  ///< weight decay is for it, too
+  bool decays = true;   ///< weight decay is for it, too
+  double lr_scale = 1;  ///< its learning rate in that of the run
 };
+
+/// The tensors with LoRA+'s learning rates, where the arguments ask for it.
+std::vector<Trained> with_rates(std::vector<Trained> tensors, const TrainingArguments& arguments);
 
 class Optimizer {
  public:

@@ -17,7 +17,7 @@ class InParts : public Stepper {
   InParts(const Subject& subject, const TrainingArguments& arguments)
       : max_norm_(arguments.max_grad_norm),
         loss_(compile(subject.loss(), arguments.compile, {subject.module()})) {
-    const auto trained = subject.tensors();
+    const auto trained = with_rates(subject.tensors(), arguments);
     for (const auto& each : trained) wanted_.push_back(each.tensor);
     optimizer_ = make_optimizer(arguments, trained);
   }
@@ -74,7 +74,7 @@ class Whole : public Stepper {
         arguments.weight_decay == 0 ||
         std::all_of(trained.begin(), trained.end(), [](const Trained& each) { return each.decays; });
     return arguments.compile.backend != Backend::eager && arguments.gradient_accumulation_steps == 1 &&
-           arguments.optim != "adafactor" && one_decay;
+           arguments.optim != "adafactor" && one_decay && !arguments.loraplus_lr_ratio;
   }
 
   Stepped step(const std::vector<ModelInputs>& batches, const std::vector<int64_t>& /*counts*/,

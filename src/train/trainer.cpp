@@ -50,6 +50,7 @@ nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
           {"adam_beta2", a.adam_beta2},
           {"adam_epsilon", a.adam_epsilon},
           {"weight_decay", a.weight_decay},
+          {"loraplus_lr_ratio", a.loraplus_lr_ratio ? nlohmann::json(*a.loraplus_lr_ratio) : nullptr},
           {"max_grad_norm", a.max_grad_norm},
           {"max_steps", max_steps},
           {"gradient_accumulation_steps", a.gradient_accumulation_steps},

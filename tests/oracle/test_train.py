@@ -6,6 +6,7 @@ import time
 import xml.etree.ElementTree
 
 import peft
+import peft.optimizers
 import pytest
 import torch
 import transformers
@@ -340,3 +341,24 @@ def test_the_best_model_and_an_early_end(checkpoints, tmp_path, compile):
     assert loss == pytest.approx(min(found.values()), abs=1e-4)
     assert report["eval"]["loss"] == pytest.approx(min(found.values()), abs=1e-4)
     assert (out / f"checkpoint-{report['best_step']}").exists()
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_loraplus(checkpoints, tmp_path, compile):
+    checkpoint = checkpoints("llama-gqa")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj", "embed_tokens"], bias="lora_only")
+    python = Python(checkpoint, config, tmp_path / "adapter")
+    data = tokens(20)
+    flags = ["--loraplus-lr-ratio", 8, "--loraplus-lr-embedding", 3e-4, "--lr-scheduler-type", "constant", "--max-grad-norm", 0, "--weight-decay", 0.1]
+    report, _ = graft_train(checkpoint, data, tmp_path, "--learning-rate", 1e-3, *flags, *python.flags, *(["--compile"] if compile else []))
+    model = python.model.train()
+    optimizer = peft.optimizers.create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-3, loraplus_lr_ratio=8, loraplus_lr_embedding=3e-4,
+                                                          loraplus_weight_decay=0.1)
+    losses = []
+    for ids in data["input_ids"]:
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert_curve(report["losses"], losses)

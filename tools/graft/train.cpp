@@ -161,6 +161,11 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   option("--adam-beta2", a.adam_beta2, "AdamW's beta2");
   option("--adam-epsilon", a.adam_epsilon, "AdamW's epsilon");
   option("--weight-decay", a.weight_decay, "Weight decay; never of biases and normalisations");
+  command
+      .add_option("--loraplus-lr-ratio", a.loraplus_lr_ratio,
+                  "LoRA+: B learns so many times as fast as A; adapters of embeddings at their own rate")
+      ->group(group);
+  option("--loraplus-lr-embedding", a.loraplus_lr_embedding, "LoRA+: the learning rate of those");
   option("--max-grad-norm", a.max_grad_norm, "Gradients are clipped to this norm; 0: not at all");
   option("--gradient-accumulation-steps", a.gradient_accumulation_steps, "Batches in one step");
   command.add_flag("--gradient-checkpointing", a.gradient_checkpointing, "Less memory, more time")
