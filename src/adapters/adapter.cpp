@@ -47,6 +47,30 @@ void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
   }
 }
 
+/// PEFT's "ensure_weight_tying": layers with one weight get one adapter. Trainable tokens are so in any case;
+/// with anything else it would be left undone here.
+void check_tying(const Adapter& adapter, const Method& method, const PreTrainedModel& model) {
+  if (!find_field(method, "ensure_weight_tying") || !adapter.config.boolean("ensure_weight_tying")) return;
+  const auto layers = weighted_layers(model);
+  for (const auto& placed : adapter.parts)
+    for (const auto& other : layers) {
+      if (other.path == placed.target.path || !other.layer->weight.defined() ||
+          !other.layer->weight.is_same(placed.target.layer->weight))
+        continue;
+      const auto follows = [&](const Adapter::Placed& each) {  // it has no tokens of its own
+        return each.type == "trainable_tokens" && each.part->entries().empty();
+      };
+      const bool one =
+          follows(placed) || std::any_of(adapter.parts.begin(), adapter.parts.end(), [&](const auto& each) {
+            return each.target.path == other.path && follows(each);
+          });
+      if (!one)
+        throw ConfigError("[adapters] \"ensure_weight_tying\" asks for one adapter on \"" +
+                          placed.target.path + "\" and \"" + other.path +
+                          "\", which share their weight: graft does that for trainable tokens only");
+    }
+}
+
 std::string shape_text(at::IntArrayRef shape) {
   std::string text;
   for (const auto size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
@@ -222,6 +246,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
       adapter->parts.push_back({target, "trainable_tokens", tokens_part(build(target), indices)});
     add_tied("trainable_tokens", tied_tokens_part);
   }
+  check_tying(*adapter, method, model);
   return adapter;
 }
 

@@ -304,7 +304,7 @@ void LoraPart::merge(Weights& weights) const {
 
 const std::vector<Field>& unsupported_lora_fields() {
   using Rule = Field::Rule;
-  static const std::vector<Field> fields{{"ensure_weight_tying", false, {}, Rule::default_only},
+  static const std::vector<Field> fields{{"ensure_weight_tying", false},  // build_adapter() looks at it
                                          {"target_parameters", nullptr, {}, Rule::default_only},
                                          {"layer_replication", nullptr, {}, Rule::default_only},
                                          {"loftq_config", nlohmann::json::object(), {}, Rule::default_only},
@@ -345,7 +345,7 @@ Method lora_method() {
           .default_targets = usual_targets(),
           .check = check_lora_init,
           .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
-                          "init_lora_weights", "bias", "fan_in_fan_out"}};
+                          "init_lora_weights", "bias", "fan_in_fan_out", "ensure_weight_tying"}};
 }
 
 }  // namespace graft::adapters

@@ -63,7 +63,10 @@ class Analysis {
       return Demand{.slots = zero->second, .finite = true};
     const auto found = demand_.find(&value);
     if (found == demand_.end() || found->second.everybody) return std::nullopt;
-    return found->second;
+    auto demand = found->second;
+    // A whole number may be an index, which a kernel that runs for others checks in any case: 0 is in range.
+    demand.finite |= !ir::is_floating(value.type().dtype);
+    return demand;
   }
 
  private:

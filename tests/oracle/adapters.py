@@ -46,11 +46,13 @@ class SavedAdapter:
     checkpoint: Checkpoint
     folder: Path
 
-    def model(self, dtype=torch.float32, trainable=True):
-        """A new model with this adapter, loaded by PEFT."""
+    def model(self, dtype=torch.float32, trainable=True, folder=None, widened=False, **kwargs):
+        """A new model with this adapter (or another copy of it), loaded by PEFT. `widened`: float32 again, with the dtype's rounded weights."""
+        folder = folder or self.folder
         # PEFT trains no prompt that was loaded; what it loads then, the embeddings themselves, takes a gradient all the same.
-        prompt = peft.PeftConfig.from_pretrained(self.folder).is_prompt_learning
-        model = peft.PeftModel.from_pretrained(self.checkpoint.fresh(dtype), self.folder, is_trainable=trainable and not prompt)
+        prompt = peft.PeftConfig.from_pretrained(folder).is_prompt_learning
+        base = self.checkpoint.fresh(dtype)
+        model = peft.PeftModel.from_pretrained(base.float() if widened else base, folder, is_trainable=trainable and not prompt, **kwargs)
         if prompt and trainable:
             for key, parameter in model.named_parameters():
                 parameter.requires_grad_(key.startswith("prompt_encoder.") or ".modules_to_save." in key)

@@ -54,12 +54,19 @@ FIELDS = {
     "no-such-block": ({"layers_to_transform": [7]}, "is left to adapt"),
     "saved-unmatched": ({"modules_to_save": ["no_such"]}, '"no_such" matched no module'),
     "tokens-out-of-range": ({"trainable_token_indices": [131]}, "token 131 is none of the 131"),
-    "tied": ({"ensure_weight_tying": True}, '"ensure_weight_tying"'),
     "parameters": ({"target_parameters": ["q_proj.weight"]}, "graft does not support"),
     "replication": ({"layer_replication": [[0, 2]]}, "graft does not support"),
     "qalora": ({"use_qalora": True}, "graft does not support"),
     "type-unknown": ({"peft_type": "MAGIC"}, "is not supported; known: ADALORA"),
     "type-missing": ({"peft_type": None}, 'has no "peft_type"'),
+}
+TIED = '"ensure_weight_tying" asks for one adapter on'
+CASES |= {
+    "tied-target": ("LORA", "llama-tied", {"target_modules": ["embed_tokens"], "ensure_weight_tying": True}, TIED),
+    "tied-head": ("LORA", "llama-tied", {"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, TIED),
+    "tied-saved": ("LORA", "llama-tied", {**LLAMA, "modules_to_save": ["lm_head"], "ensure_weight_tying": True}, TIED),
+    "tied-other-tokens": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": True, "trainable_token_indices": {"embed_tokens": [4, 5], "lm_head": [5]}}, TIED),
+    "tied-no-flag": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": "yes"}, '"ensure_weight_tying" must be true or false'),
 }
 CASES |= {f"lora-{name}": ("LORA", "llama-gqa", {**LLAMA, **fields}, message) for name, (fields, message) in FIELDS.items()}
 

@@ -67,6 +67,18 @@ def test_a_row_in_a_mixed_batch_is_the_row_alone(adapters):
         assert_close({"logits": got[row : row + 1]}, {"logits": alone}, 1e-5)
 
 
+@pytest.mark.parametrize("active", ["lora-embedding", "tokens-llama-tied"])
+def test_tokens_that_no_row_asks_for(adapters, active):
+    """Their places in the table were left out of the call, and something else was read as an index."""
+    names = ["lora-embedding", "tokens-llama-tied"]
+    saved = [adapters(name) for name in names]
+    checkpoint, flags = saved[0].checkpoint, [flag for each in saved for flag in ("--adapter", f"{each.recipe.name}={each.folder}")]
+    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
+    got = graft_forward(checkpoint, batch, *flags, "--active-adapter", active, *COMPILE["graft"])
+    alone = graft_forward(checkpoint, batch, "--adapter", adapters(active).folder)
+    assert_close(got, alone, 1e-5)
+
+
 @pytest.mark.parametrize("how", COMPILE)
 def test_several_active(adapters, how):
     checkpoint, flags, model = several(adapters, MANY)

@@ -25,6 +25,8 @@ RECIPES = [
     tokens("random-start", "llama-gqa", token_indices=FEW, init_weights=False),
     lora("list", "llama-gqa", trainable_token_indices=MANY, **Q),
     lora("tied", "llama-tied", trainable_token_indices=MANY, **Q),
+    lora("tying-ensured", "llama-tied", trainable_token_indices=FEW, ensure_weight_tying=True, **Q),
+    lora("tying-for-nothing", "llama-gqa", ensure_weight_tying=True, **Q),
     lora("by-name", "gpt2-lm-untied", trainable_token_indices={"wte": FEW, "wpe": [0, 3, 5]}, target_modules=["c_attn"], fan_in_fan_out=True),
     lora("same-tokens-tied", "llama-tied", trainable_token_indices={"embed_tokens": FEW, "lm_head": FEW}, **Q),
     lora("other-tokens-tied", "llama-tied", trainable_token_indices={"embed_tokens": FEW, "lm_head": [3, 5]}, **Q),

@@ -1,0 +1,117 @@
+"""Every method in half precision: graft is no further from the exact result than PEFT is.
+
+The exact result is the same adapter on the same, already rounded, base weights, computed in float32: what is compared is how the two compute.
+Two programs that round at other places make other draws of the same errors. So what is held against PEFT's is the mean error, over all of a
+result and over all gradients (each by its own size), with a quarter allowed for luck and as much again of one rounding of the dtype; a single
+tensor, which may be a handful of numbers, may be five times as far off as PEFT's.
+"""
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from adapters import make_adapter, results
+from harness import BUILD, graft_forward, run
+from recipes import RECIPES
+from test_adapters import COMPILE
+
+# The base's dtype and the adapter's: PEFT makes adapters float32 unless told otherwise (autocast_adapter_dtype).
+DTYPES = {
+    "bf16": (torch.bfloat16, torch.float32),
+    "bf16-kept": (torch.bfloat16, torch.bfloat16),
+    "fp16": (torch.float16, torch.float32),
+    "fp16-kept": (torch.float16, torch.float16),
+}
+
+
+IN_CI = {"bf16", "fp16-kept"}
+
+
+def sample():
+    """Four recipes of every method in all dtypes; the first of each in CI, in two of them."""
+    seen = {}
+    for recipe in RECIPES:
+        kind = recipe.config().peft_type
+        seen[kind] = seen.get(kind, 0) + 1
+        for dtypes in DTYPES if seen[kind] <= 4 else ():
+            in_ci = seen[kind] == 1 and dtypes in IN_CI
+            yield pytest.param(recipe, dtypes, id=f"{recipe.name}-{dtypes}", marks=[] if in_ci else [pytest.mark.full])
+
+
+@pytest.fixture(scope="module")
+def adapters(checkpoints, tmp_path_factory):
+    made = {}
+
+    def get(recipe, dtype):
+        """The adapter in a folder, its tensors in that dtype."""
+        if recipe.name not in made:
+            made[recipe.name] = make_adapter(recipe, checkpoints(recipe.model), tmp_path_factory.mktemp("adapter") / "float32")
+        adapter = made[recipe.name]
+        folder = adapter.folder.parent / str(dtype).removeprefix("torch.")
+        if not folder.exists():
+            shutil.copytree(adapter.folder, folder)
+            rounded = {k: v.to(dtype) if v.is_floating_point() else v for k, v in load_file(folder / "adapter_model.safetensors").items()}
+            save_file(rounded, folder / "adapter_model.safetensors", {"format": "pt"})
+        return adapter, folder
+
+    return get
+
+
+def theirs(adapter, folder, base, own):
+    """PEFT's results in half precision, and exact ones."""
+    batch = batch_of(adapter)
+    trains = adapter.recipe.trains
+    # A bfloat16 product may make torch switch oneDNN off for the rest of the process: graft's has its own.
+    torch.backends.mkldnn.set_flags(True)
+    half = adapter.model(base, trainable=trains, folder=folder, autocast_adapter_dtype=own != base)
+    wide = adapter.model(base, trainable=trains, folder=folder, widened=True)
+    rounded = {k: v.to(base) if k == "pixel_values" else v for k, v in batch.items()}
+    exact = {k: v.float() if k == "pixel_values" else v for k, v in rounded.items()}
+    return results(half, rounded, grads=trains), results(wide, exact, grads=trains)
+
+
+def batch_of(adapter):
+    return list(adapter.checkpoint.case.batches.values())[-1]()
+
+
+def errors(got, exact):
+    """Of every tensor, the mean error as a share of its size. A gradient that is next to nothing counts by the largest one's size."""
+    size = {key: value.double().pow(2).mean().sqrt().item() for key, value in exact.items()}
+    floor = max((value for key, value in size.items() if key.startswith("grad.")), default=0) * 1e-2
+    off = {key: (got[key].double() - value.double()).pow(2).mean().sqrt().item() for key, value in exact.items()}
+    return {key: off[key] / max(size[key], floor if key.startswith("grad.") else 1e-30) for key in exact}
+
+
+def together(shares):
+    return (sum(share**2 for share in shares) / max(len(shares), 1)) ** 0.5
+
+
+@pytest.mark.parametrize("how", ["eager", "graft"])
+@pytest.mark.parametrize("recipe, dtypes", sample())
+def test_no_further_from_exact_than_peft(adapters, recipe, dtypes, how):
+    base, own = DTYPES[dtypes]
+    adapter, folder = adapters(recipe, own)
+    flags = ("--adapter", folder, "--dtype", str(base).removeprefix("torch."), *COMPILE[how])
+    got = graft_forward(adapter.checkpoint, batch_of(adapter), *flags, *(() if recipe.trains else ("--no-grads",)))
+    reference, exact = theirs(adapter, folder, base, own)
+    assert got.keys() == exact.keys()
+    assert got["logits"].dtype == reference["logits"].dtype
+    assert all(value.dtype == own for key, value in got.items() if key.startswith("grad.")), "a gradient has its tensor's dtype"
+    eps = torch.finfo(base).eps / 4
+    mine, peft_s = errors(got, exact), errors(reference, exact)
+    for key in exact:
+        assert mine[key] <= 5 * peft_s[key] + eps, f"{key}: off by {mine[key]:.3g} of its size, PEFT by {peft_s[key]:.3g}"
+    for what in ("logits", "grad."):
+        ours, allowed = (together([v for k, v in shares.items() if k.startswith(what)]) for shares in (mine, peft_s))
+        assert ours <= 1.25 * allowed + eps, f"{what}: off by {ours:.3g} of its size, PEFT by {allowed:.3g}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_file_keeps_its_dtype(adapters, dtype, tmp_path):
+    """What was saved in half precision is not widened on the way through graft."""
+    adapter, folder = adapters(next(recipe for recipe in RECIPES if recipe.name == "lora-llama"), dtype)
+    run(BUILD / "tests" / "adapter_life_driver", "resave", adapter.checkpoint.folder, folder, tmp_path)
+    ours, before = load_file(tmp_path / "adapter_model.safetensors"), load_file(folder / "adapter_model.safetensors")
+    assert ours.keys() == before.keys()
+    assert all(torch.equal(ours[key], before[key]) and ours[key].dtype == dtype for key in ours)
