@@ -274,6 +274,7 @@ std::vector<ordered_json> measure(const std::vector<Row>& together, const Settin
     progress("round " + std::to_string(round) + " of " + std::to_string(settings.rounds));
   }
   std::vector<ordered_json> found;
+  found.reserve(runs.size());
   for (const auto& run : runs) found.push_back(run->finish());
   return found;
 }

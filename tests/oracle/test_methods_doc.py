@@ -1,0 +1,43 @@
+"""docs/methods.md says what graft does, and the script that says so notices when it does not."""
+import re
+import sys
+
+import pytest
+
+from harness import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import methods_doc  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return methods_doc.graft_facts()
+
+
+def test_page_is_up_to_date(facts):
+    page = methods_doc.PAGE.read_text()
+    assert methods_doc.replaced(page, "graft", facts) == page, "run scripts/methods_doc.py --graft"
+
+
+def test_every_method_is_there(facts):
+    page = methods_doc.PAGE.read_text()
+    for part in methods_doc.PARTS:
+        body = re.search(rf"<!-- {part} -->(.*?)<!-- end of {part} -->", page, re.DOTALL)[1]
+        assert set(methods_doc.NAMES.values()) == set(re.findall(r"^\| ([^|]+?) \|", body, re.MULTILINE)) - {"method"}
+    assert set(facts) == set(methods_doc.NAMES)
+
+
+def test_layer_methods_do_the_main_things(facts):
+    """Trainable tokens, disabled or merged, once read an index that nobody had written."""
+    prompts = {"prompt", "prefix", "p_tuning"}
+    for method in facts.keys() - prompts:
+        for feature in ("forward", "backward", "switch", "disable", "mixed rows", "hotswap", "merge", "unmerge", "save and load"):
+            assert facts[method][feature] == "yes", (method, feature)
+
+
+def test_a_stale_page_is_noticed(facts):
+    page = methods_doc.PAGE.read_text()
+    stale = {**facts, "lora": {**facts["lora"], "merge": "no: a reason"}}
+    assert methods_doc.replaced(page, "graft", stale) != page
