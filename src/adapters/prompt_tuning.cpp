@@ -29,6 +29,7 @@ at::Tensor text_tokens(const AdapterConfig& config, int64_t count) {
   }
   if (ids.empty()) throw ConfigError("[adapters] \"prompt_tuning_init_text\" has no tokens to start from");
   std::vector<int64_t> wanted;
+  wanted.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) wanted.push_back(ids[static_cast<size_t>(i) % ids.size()]);
   return at::tensor(wanted, at::kLong);
 }
@@ -37,7 +38,7 @@ at::Tensor fresh_embeddings(const PromptBuild& build, at::IntArrayRef shape) {
   if (!build.source.fresh()) return {};
   const at::NoGradGuard no_grad;
   // Drawn in any case: the draws after it are PEFT's.
-  const auto drawn = at::empty(shape, at::kFloat).normal_();
+  auto drawn = at::empty(shape, at::kFloat).normal_();
   const auto init = build.config.string("prompt_tuning_init");
   if (init == "RANDOM" || build.config.boolean("inference_mode")) return drawn;
   const int64_t vocab = build.model.config().integer("vocab_size");

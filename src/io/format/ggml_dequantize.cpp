@@ -115,7 +115,8 @@ void q6_k(const Byte* block, float* out) {
     const int half = i / 128, quarter = i % 128 / 32, place = i % 32;
     const Byte four = lows[half * 64 + quarter % 2 * 32 + place], two = highs[half * 32 + place];
     const int value = (quarter < 2 ? four & 0xF : four >> 4) | (two >> (2 * quarter) & 3) << 4;
-    out[i] = d * static_cast<float>(scales[i / 16]) * static_cast<float>(value - 32);
+    const int group = i / 16;
+    out[i] = d * static_cast<float>(scales[group]) * static_cast<float>(value - 32);
   }
 }
 
