@@ -4,11 +4,13 @@
 #include "graft/error.h"
 #include "io/bert_text.h"
 #include "io/format/bert_vocab.h"
+#include "io/format/gguf_tokenizer.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
 #include "io/format/template_processor.h"
 #include "io/format/tokenizer_fields.h"
+#include "io/gguf.h"
 #include "io/tokenizer_pipeline.h"
 #include "io/tokenizer_registry.h"
 
@@ -129,10 +131,23 @@ std::string_view as_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+TokenizerPipeline load_gguf_tokenizer(const fs::path& path) {
+  const auto file = GgufFile::open(path);
+  const json document = gguf_tokenizer_document(file->header(), file->label());
+  TokenizerPipeline parts = build(document, path.string());
+  json config = json::object();
+  if (const auto* pad = gguf_special_token(file->header(), "padding", file->label()))
+    config["pad_token"] = *pad;
+  apply_config(document, config, path.string(), parts);
+  return parts;
+}
+
 }  // namespace
 
 TokenizerPipeline load_tokenizer(const fs::path& folder_or_file) {
   const bool is_folder = fs::is_directory(folder_or_file);
+  if (!is_folder || !fs::exists(folder_or_file / "tokenizer.json"))
+    if (const auto gguf = gguf_file_at(folder_or_file)) return load_gguf_tokenizer(*gguf);
   const fs::path file = is_folder ? folder_or_file / "tokenizer.json" : folder_or_file;
   const fs::path config_file = folder_or_file / "tokenizer_config.json",
                  vocab_file = folder_or_file / "vocab.txt";

@@ -9,7 +9,7 @@ namespace graft::io {
 // are cut.
 std::vector<int64_t> TokenizerPipeline::tokenize(std::string_view text) const {
   std::vector<int64_t> ids;
-  std::vector<std::string> words;
+  std::vector<Word> words;
   for (const auto& raw : added->split(text, /*normalized=*/false)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);
@@ -21,12 +21,14 @@ std::vector<int64_t> TokenizerPipeline::tokenize(std::string_view text) const {
         ids.push_back(span.id);
         continue;
       }
+      const Word whole{std::string(span.text),
+                       raw.text.data() == text.data() && span.text.data() == normal.data()};
       words.clear();
       if (pre_tokenizer)
-        pre_tokenizer->split(span.text, words);
+        pre_tokenizer->split(whole, words);
       else
-        words.emplace_back(span.text);
-      for (const std::string& word : words) model->tokenize(word, ids);
+        words.push_back(whole);
+      for (const Word& word : words) model->tokenize(word.text, ids);
     }
   }
   return ids;

@@ -19,6 +19,7 @@ void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_init(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_tokenize(CLI::App& app);
 void add_train(CLI::App& app);
 
 }  // namespace graft::cli

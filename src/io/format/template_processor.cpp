@@ -83,14 +83,28 @@ std::unique_ptr<TemplateProcessor> TemplateProcessor::from_template_fields(Field
   return std::make_unique<TemplateProcessor>(std::move(single), std::move(pair));
 }
 
+namespace {
+/// ["[SEP]", 102]
+int64_t token_id(Fields& fields, const char* name) {
+  const json& token = fields.at(name);
+  if (!token.is_array() || token.size() != 2 || !token[0].is_string())
+    fields.fail("must give \"" + std::string(name) + "\" as a token and its id");
+  return as_number(token[1], fields.label() + ", " + name);
+}
+}  // namespace
+
 std::unique_ptr<TemplateProcessor> TemplateProcessor::from_bert_fields(Fields& fields) {
-  const auto id_of = [&](const char* name) {  // ["[SEP]", 102]
-    const json& token = fields.at(name);
-    if (!token.is_array() || token.size() != 2 || !token[0].is_string())
-      fields.fail("must give \"" + std::string(name) + "\" as a token and its id");
-    return as_number(token[1], fields.label() + ", " + name);
-  };
-  return std::make_unique<TemplateProcessor>(bert(id_of("cls"), id_of("sep")));
+  return std::make_unique<TemplateProcessor>(bert(token_id(fields, "cls"), token_id(fields, "sep")));
+}
+
+// <s> A </s>, and <s> A </s> </s> B </s>, all of type 0.
+std::unique_ptr<TemplateProcessor> TemplateProcessor::from_roberta_fields(Fields& fields) {
+  const Piece cls{Kind::special, 0, {token_id(fields, "cls")}},
+      sep{Kind::special, 0, {token_id(fields, "sep")}};
+  const Piece text{Kind::text, 0}, pair{Kind::pair, 0};
+  fields.ignore({"trim_offsets", "add_prefix_space"});
+  return std::make_unique<TemplateProcessor>(Template{cls, text, sep},
+                                             Template{cls, text, sep, sep, pair, sep});
 }
 
 int64_t TemplateProcessor::added_tokens(bool pair) const {

@@ -30,6 +30,7 @@ class TemplateProcessor final : public PostProcessor {
   // From tokenizer.json's `post_processor`.
   static std::unique_ptr<TemplateProcessor> from_template_fields(Fields& fields);
   static std::unique_ptr<TemplateProcessor> from_bert_fields(Fields& fields);
+  static std::unique_ptr<TemplateProcessor> from_roberta_fields(Fields& fields);
 
   int64_t added_tokens(bool pair) const override;
   Tokenizer::Encoding process(const std::vector<int64_t>& text, const std::vector<int64_t>* pair,

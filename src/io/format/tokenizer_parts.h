@@ -23,11 +23,17 @@ class Normalizer {
   virtual std::string normalize(std::string_view text) const = 0;
 };
 
+/// A stretch of text on its way to the model.
+struct Word {
+  std::string text;
+  bool first = false;  ///< the whole text starts here
+};
+
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Appends the words of `text`, none of them empty.
-  virtual void split(std::string_view text, std::vector<std::string>& words) const = 0;
+  /// Appends what `word` is split into, nothing empty.
+  virtual void split(const Word& word, std::vector<Word>& words) const = 0;
 };
 
 class TokenModel {

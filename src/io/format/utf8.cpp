@@ -9,27 +9,42 @@ namespace {
 
 unsigned char byte_at(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
 
-// The length of the well-formed sequence at `i`, 0 if there is none (Unicode 15, table 3-7).
-size_t sequence_length(std::string_view text, size_t i) {
+// How many bytes a character with this first byte has; 0 if none starts so.
+size_t length_by_lead(unsigned char lead) {
+  return lead < 0x80                    ? 1
+         : lead >= 0xC2 && lead <= 0xDF ? 2
+         : (lead & 0xF0) == 0xE0        ? 3
+         : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                        : 0;
+}
+
+// Whether the bytes after the first, as many as there are of `length`, fit it (Unicode 15, table 3-7).
+bool rest_fits(std::string_view text, size_t i, size_t length) {
   const unsigned char lead = byte_at(text, i);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
-                        : (lead & 0xF0) == 0xE0        ? 3
-                        : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                       : 0;
-  if (length == 0 || i + length > text.size()) return 0;
-  const unsigned char second = byte_at(text, i + 1);
-  const unsigned char least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;  // below: an overlong form
-  const unsigned char most = lead == 0xED   ? 0x9F
-                             : lead == 0xF4 ? 0x8F
-                                            : 0xBF;  // above: a surrogate, or past U+10FFFF
-  if (second < least || second > most) return 0;
+  if (length > 1) {
+    const unsigned char second = byte_at(text, i + 1);
+    const unsigned char least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;  // below: an overlong form
+    const unsigned char most = lead == 0xED   ? 0x9F
+                               : lead == 0xF4 ? 0x8F
+                                              : 0xBF;  // above: a surrogate, or past U+10FFFF
+    if (second < least || second > most) return false;
+  }
   for (size_t k = 2; k < length; ++k)
-    if ((byte_at(text, i + k) & 0xC0) != 0x80) return 0;
-  return length;
+    if ((byte_at(text, i + k) & 0xC0) != 0x80) return false;
+  return true;
+}
+
+// The length of the well-formed sequence at `i`, 0 if there is none.
+size_t sequence_length(std::string_view text, size_t i) {
+  const size_t length = length_by_lead(byte_at(text, i));
+  return length > 0 && i + length <= text.size() && rest_fits(text, i, length) ? length : 0;
 }
 
 }  // namespace
+
+bool starts_character(std::string_view bytes) {
+  return bytes.size() <= length_by_lead(byte_at(bytes, 0)) && rest_fits(bytes, 0, bytes.size());
+}
 
 size_t find_invalid_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {

@@ -10,6 +10,8 @@ namespace graft::io {
 /// The offset of the first byte that is not part of well-formed UTF-8 (overlong forms and surrogates are
 /// not), or npos.
 size_t find_invalid_utf8(std::string_view text);
+/// Whether more bytes could make these one character. REQUIRES: not empty.
+bool starts_character(std::string_view bytes);
 /// Throws FormatError with that offset. `what` names the text: "the text to encode".
 void check_utf8(std::string_view text, std::string_view what);
 

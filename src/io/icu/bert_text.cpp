@@ -64,10 +64,14 @@ class BertNormalizer final : public Normalizer {
 
 class BertPreTokenizer final : public PreTokenizer {
  public:
-  void split(std::string_view text, std::vector<std::string>& words) const override {
+  void split(const Word& whole, std::vector<Word>& words) const override {
+    const std::string_view text = whole.text;
     size_t word = 0;  // where the current word starts
+    const auto add = [&](size_t start, size_t end) {
+      words.push_back({std::string(text.substr(start, end - start)), whole.first && start == 0});
+    };
     const auto finish_word = [&](size_t end) {
-      if (end > word) words.emplace_back(text.substr(word, end - word));
+      if (end > word) add(word, end);
     };
     for (size_t pos = 0; pos < text.size();) {
       const size_t start = pos;
@@ -75,7 +79,7 @@ class BertPreTokenizer final : public PreTokenizer {
       const bool punctuation = is_bert_punctuation(c);
       if (!punctuation && !is_white_space(c)) continue;
       finish_word(start);
-      if (punctuation) words.emplace_back(text.substr(start, pos - start));
+      if (punctuation) add(start, pos);
       word = pos;
     }
     finish_word(text.size());

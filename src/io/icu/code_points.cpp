@@ -5,6 +5,9 @@
 #include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "graft/error.h"
 #include "io/bert_text.h"
 
@@ -56,22 +59,55 @@ char32_t lower_of_unicode_17(char32_t c) {
   return static_cast<char32_t>(u_tolower(static_cast<UChar32>(c)));
 }
 
+// Letters, marks and digits of Unicode 15.1 and 16, for an ICU that is older.
+bool is_word_since_unicode_15_1(char32_t c) {
+  constexpr std::pair<char32_t, char32_t> ranges[] = {
+      {0x897, 0x897},     {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3},
+      {0x10D40, 0x10D65}, {0x10D69, 0x10D6D}, {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x10EFC, 0x10EFC},
+      {0x11380, 0x11389}, {0x1138B, 0x1138B}, {0x1138E, 0x1138E}, {0x11390, 0x113B5}, {0x113B7, 0x113C0},
+      {0x113C2, 0x113C2}, {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D3}, {0x113E1, 0x113E2},
+      {0x116D0, 0x116E3}, {0x11BC0, 0x11BE0}, {0x11BF0, 0x11BF9}, {0x13460, 0x143FA}, {0x16100, 0x16139},
+      {0x16D40, 0x16D6C}, {0x16D70, 0x16D79}, {0x18CFF, 0x18CFF}, {0x1CCF0, 0x1CCF9}, {0x1E5D0, 0x1E5FA},
+      {0x2EBF0, 0x2EE5D}};
+  return std::any_of(std::begin(ranges), std::end(ranges),
+                     [&](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
 void check(UErrorCode error) {
   if (U_FAILURE(error)) throw Error(std::string("[tokenizer] ICU failed: ") + u_errorName(error));
 }
 
 // Characters younger than Unicode 9 take no part in normalization: they neither decompose nor move.
-const icu::Normalizer2& nfd_of_unicode_9() {
-  static const icu::FilteredNormalizer2 filtered = [] {
-    UErrorCode error = U_ZERO_ERROR;
-    static icu::UnicodeSet old(icu::UnicodeString("[:age=9.0:]"), error);
-    check(error);
-    old.freeze();
-    const icu::Normalizer2* nfd = icu::Normalizer2::getNFDInstance(error);
-    check(error);
-    return icu::FilteredNormalizer2(*nfd, old);
+icu::FilteredNormalizer2 of_unicode_9(const icu::Normalizer2* (*instance)(UErrorCode&)) {
+  UErrorCode error = U_ZERO_ERROR;
+  static const icu::UnicodeSet old = [] {
+    UErrorCode problem = U_ZERO_ERROR;
+    icu::UnicodeSet set(icu::UnicodeString("[:age=9.0:]"), problem);
+    check(problem);
+    set.freeze();
+    return set;
   }();
-  return filtered;
+  const icu::Normalizer2* newest = instance(error);
+  check(error);
+  return {*newest, old};
+}
+
+const icu::Normalizer2& normalizer(NormalForm form) {
+  static const icu::FilteredNormalizer2 nfc = of_unicode_9(icu::Normalizer2::getNFCInstance),
+                                        nfd = of_unicode_9(icu::Normalizer2::getNFDInstance),
+                                        nfkc = of_unicode_9(icu::Normalizer2::getNFKCInstance),
+                                        nfkd = of_unicode_9(icu::Normalizer2::getNFKDInstance);
+  switch (form) {
+    case NormalForm::nfc:
+      return nfc;
+    case NormalForm::nfd:
+      return nfd;
+    case NormalForm::nfkc:
+      return nfkc;
+    case NormalForm::nfkd:
+      break;
+  }
+  return nfkd;
 }
 
 }  // namespace
@@ -108,11 +144,13 @@ void append_lower(std::u32string& out, char32_t c) {
   }
 }
 
-std::u32string decompose(const std::u32string& text) {
+std::u32string decompose(const std::u32string& text) { return normal_form(text, NormalForm::nfd); }
+
+std::u32string normal_form(const std::u32string& text, NormalForm form) {
   UErrorCode error = U_ZERO_ERROR;
   const auto utf16 = icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()),
                                                    static_cast<int32_t>(text.size()));
-  const icu::UnicodeString decomposed = nfd_of_unicode_9().normalize(utf16, error);
+  const icu::UnicodeString decomposed = normalizer(form).normalize(utf16, error);
   check(error);
   std::u32string out;
   out.reserve(static_cast<size_t>(decomposed.length()));
@@ -121,10 +159,34 @@ std::u32string decompose(const std::u32string& text) {
   return out;
 }
 
-// An ICU older than Unicode 16 (76) does not know that version's letters and takes them for non-word
-// characters. Only added tokens with single_word, right beside such a letter, can tell.
+bool is_mark(char32_t c) {
+  if (c < 0x300 || !exists_in_unicode(c, 9)) return false;
+  if (c == 0x1CF2 || c == 0x1CF3) return true;  // now Lo
+  if (c == 0x111C9) return false;               // was Po
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0;
+}
+
+bool is_numeric(char32_t c) {
+  if (c < 0x80) return c >= '0' && c <= '9';
+  if (c >= 0x11DE0 && c <= 0x11DE9) return true;  // Unicode 17
+  // Unicode 15 and 16, for an ICU that is older.
+  for (const auto& [first, last] : {std::pair<char32_t, char32_t>{0x10D40, 0x10D49},
+                                    {0x116D0, 0x116E3},
+                                    {0x11BF0, 0x11BF9},
+                                    {0x11F50, 0x11F59},
+                                    {0x16130, 0x16139},
+                                    {0x16D70, 0x16D79},
+                                    {0x1CCF0, 0x1CCF9},
+                                    {0x1D2C0, 0x1D2D3},
+                                    {0x1E4F0, 0x1E4F9},
+                                    {0x1E5F1, 0x1E5FA}})
+    if (c >= first && c <= last) return true;
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_N_MASK) != 0;
+}
+
 bool is_word(char32_t c) {
   const auto point = static_cast<UChar32>(c);
+  if (is_word_since_unicode_15_1(c)) return true;
   if (!exists_in_unicode(c, 16)) return false;
   return u_hasBinaryProperty(point, UCHAR_ALPHABETIC) || u_hasBinaryProperty(point, UCHAR_JOIN_CONTROL) ||
          (U_GET_GC_MASK(point) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;

@@ -9,6 +9,8 @@
 #pragma once
 #include <string>
 
+#include "io/unicode_text.h"
+
 namespace graft::io {
 
 /// Cc, Cf or Co of Unicode 8.0.
@@ -26,5 +28,11 @@ bool is_chinese(char32_t c);
 void append_lower(std::u32string& out, char32_t c);
 /// NFD of Unicode 9.0.
 std::u32string decompose(const std::u32string& text);
+/// Any of the four forms, of Unicode 9.0.
+std::u32string normal_form(const std::u32string& text, NormalForm form);
+/// Mn, Mc or Me of Unicode 9.0.
+bool is_mark(char32_t c);
+/// Nd, Nl or No of Unicode 17.0 (the standard library's char::is_numeric).
+bool is_numeric(char32_t c);
 
 }  // namespace graft::io
