@@ -159,7 +159,9 @@ TEST(AdapterLaws, SavedAndLoadedIsItself) {
     PeftModel other(base_of(scene));
     other.load_adapter(folder.path(), "again");
     other.eval();
-    return first({{"result", not_same(result(other, inputs), result(*peft, inputs))},
+    // A library for products may round otherwise where a tensor that lies in a file begins elsewhere in
+    // memory.
+    return first({{"result", not_near(result(other, inputs), result(*peft, inputs))},
                   {"tensors", not_same(other.state_dict("again"), peft->state_dict("a0"))}});
   });
 }
