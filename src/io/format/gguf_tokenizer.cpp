@@ -151,12 +151,13 @@ class DocumentMaker {
       std::string_view left, right;
       double score;
       size_t left_length, right_length;
+      size_t token;  // among equals the order is that of the tokens, then that of the parts' numbers
     };
     std::vector<Merge> merges;
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const std::string_view token = tokens_[i];
       if (ids.at(token) != static_cast<int64_t>(i)) continue;
-      const size_t first = merges.size(), length = count_code_points(token);
+      const size_t length = count_code_points(token);
       size_t left_length = 0;
       for (size_t pos = 0; pos < token.size();) {
         next_code_point(token, pos);
@@ -164,17 +165,15 @@ class DocumentMaker {
         const auto left = token.substr(0, pos), right = token.substr(pos);
         if (!right.empty() && ids.contains(left) && ids.contains(right))
           merges.push_back({left, right, by_place ? -static_cast<double>(i) : (*scores)[i], left_length,
-                            length - left_length});
+                            length - left_length, i});
       }
-      std::stable_sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(),
-                       [&](const Merge& a, const Merge& b) {
-                         return std::pair(ids.at(a.left), ids.at(a.right)) <
-                                std::pair(ids.at(b.left), ids.at(b.right));
-                       });
     }
-    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
-      return std::tuple(a.score, a.left_length, a.right_length) >
-             std::tuple(b.score, b.left_length, b.right_length);
+    std::sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) {
+      const std::tuple first(a.score, a.left_length, a.right_length),
+          second(b.score, b.left_length, b.right_length);
+      if (first != second) return first > second;
+      return std::tuple(a.token, ids.at(a.left), ids.at(a.right)) <
+             std::tuple(b.token, ids.at(b.left), ids.at(b.right));
     });
     json list = json::array();
     for (const auto& merge : merges) list.push_back({merge.left, merge.right});
