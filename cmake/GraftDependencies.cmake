@@ -44,6 +44,13 @@ if(ICU_FOUND)
   set(GRAFT_HAVE_ICU ON)
 endif()
 
+# torch has Gloo inside, and of its headers only its own: Debian's give the names of Gloo's classes, of which nothing is called.
+set(GRAFT_HAVE_GLOO OFF)
+find_path(GRAFT_GLOO_INCLUDE gloo/context.h)
+if(GRAFT_GLOO_INCLUDE AND EXISTS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/distributed/c10d/ProcessGroupGloo.hpp")
+  set(GRAFT_HAVE_GLOO ON)
+endif()
+
 set(GRAFT_HAVE_LLVM OFF)
 set(GRAFT_BUILT_LLVM OFF)
 if(GRAFT_WITH_LLVM)

@@ -6,6 +6,7 @@
 //   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
 //   generate.h     more tokens for a prompt: generate(*model, {.input_ids = ids}, config), Decoder
 //   trainer.h      the training loop: Trainer{peft, {.learning_rate = 1e-4}, read_tokens(file)}.train()
+//   process_group.h several processes that train together: ProcessGroup::connect()
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -23,6 +24,7 @@
 #include "graft/leaves.h"
 #include "graft/model.h"
 #include "graft/peft.h"
+#include "graft/process_group.h"
 #include "graft/safetensors.h"
 #include "graft/tokenizer.h"
 #include "graft/trainer.h"

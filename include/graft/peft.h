@@ -156,6 +156,8 @@ class PeftModel : public torch::nn::Module {
   /// AdaLoRA's budget after optimizer step number `step`: ranks are given to the layers that need them most.
   /// Call it where PEFT has `model.base_model.update_and_allocate(step)`: after backward() and the optimizer.
   void update_and_allocate(const std::string& name, int64_t step);
+  /// What that keeps from step to step, to be saved and to be written into; nothing for other methods.
+  NamedTensors allocation_state(const std::string& name) const;
 
   /// Multiplies what an adapter adds to its layers.
   void scale_adapter(const std::string& name, double factor);

@@ -18,6 +18,7 @@
 #include "graft/compile.h"
 #include "graft/model.h"
 #include "graft/peft.h"
+#include "graft/process_group.h"
 
 namespace graft {
 
@@ -56,6 +57,12 @@ struct TrainingArguments {
   int64_t early_stopping_patience = 0;
   double early_stopping_threshold = 0;
   CompileOptions compile = {.backend = Backend::eager};
+  /// Those that train together, each on its rows of every batch; none: this one alone. All of them have to
+  /// see the same output_dir, into which the first writes.
+  std::shared_ptr<ProcessGroup> processes = {};
+  /// 1: each process keeps the optimizer's state of its share of the tensors only, as ZeRO's first stage
+  /// does.
+  int zero_stage = 0;
 };
 
 /// The batches of an epoch, in any order: a resumed run asks for those it has not seen. Derive your own from
@@ -65,7 +72,8 @@ class TrainingData {
   virtual ~TrainingData() = default;
   /// In one epoch; at least one.
   virtual int64_t batches() const = 0;
-  /// The same for the same numbers, always. Without labels a language model is trained on its inputs.
+  /// The same for the same numbers, always. Without labels a language model is trained on its inputs. Where
+  /// several processes train together, this is the batch of all of them.
   virtual ModelInputs batch(int64_t epoch, int64_t index) const = 0;
 };
 

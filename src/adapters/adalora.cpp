@@ -65,11 +65,11 @@ class AdaLoraPart : public Part {
 
   NamedTensors saved() const override {
     auto all = Part::saved();
-    const auto found = budget_->chosen().find(path_);
-    if (found == budget_->chosen().end()) return all;
+    const auto chosen = budget_->chosen(path_);
+    if (!chosen) return all;
     std::vector<int64_t> kept;
-    for (size_t i = 0; i < found->second.size(); ++i)
-      if (found->second[i]) kept.push_back(static_cast<int64_t>(i));
+    for (size_t i = 0; i < chosen->size(); ++i)
+      if ((*chosen)[i]) kept.push_back(static_cast<int64_t>(i));
     const auto index = at::tensor(kept, at::kLong).to(A.device());
     for (auto& [key, tensor] : all) tensor = tensor.index_select(key.ends_with("lora_B") ? 1 : 0, index);
     return all;
@@ -136,10 +136,21 @@ void update_and_allocate(Adapter& adapter, int64_t step) {
   if (!budget)
     throw UsageError("[adalora] \"" + adapter.name + "\" is " + adapter.config.peft_type() +
                      ", which has no budget to allocate");
-  if (!budget->update_and_allocate(step)) return;
+  if (budget->update_and_allocate(step)) adapter.config = allocated_config(adapter);
+}
+
+AdapterConfig allocated_config(const Adapter& adapter) {
+  const auto* budget = dynamic_cast<const AdaLoraBudget*>(adapter.shared.get());
+  const auto chosen = budget ? budget->chosen() : std::map<std::string, std::vector<bool>>{};
+  if (chosen.empty()) return adapter.config;
   auto pattern = nlohmann::json::object();
-  for (const auto& [path, kept] : budget->chosen()) pattern[path + ".lora_E"] = kept;
-  adapter.config = adapter.config.with("rank_pattern", pattern.dump());
+  for (const auto& [path, kept] : chosen) pattern[path + ".lora_E"] = kept;
+  return adapter.config.with("rank_pattern", pattern.dump());
+}
+
+NamedTensors allocation_state(const Adapter& adapter) {
+  const auto* budget = dynamic_cast<const AdaLoraBudget*>(adapter.shared.get());
+  return budget ? budget->state() : NamedTensors{};
 }
 
 Method adalora_method() {

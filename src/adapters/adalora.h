@@ -13,5 +13,9 @@ Method adalora_method();
 /// the gradients are there. The ranks that are left go into the adapter's configuration. UsageError: it is no
 /// AdaLoRA.
 void update_and_allocate(Adapter& adapter, int64_t step);
+/// What that keeps from step to step; nothing for other methods.
+NamedTensors allocation_state(const Adapter& adapter);
+/// The configuration with the ranks that the layers have now, where they were chosen.
+AdapterConfig allocated_config(const Adapter& adapter);
 
 }  // namespace graft::adapters

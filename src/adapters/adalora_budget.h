@@ -38,8 +38,12 @@ class AdaLoraBudget : public Shared {
   /// Returns whether the ranks were chosen anew.
   bool update_and_allocate(int64_t step);
 
-  /// For each layer (by path) which ranks it has; empty before the first choice.
-  const std::map<std::string, std::vector<bool>>& chosen() const { return chosen_; }
+  /// Which ranks the layer at `path` has; nothing before the first choice.
+  std::optional<std::vector<bool>> chosen(const std::string& path) const;
+  /// The same for all layers.
+  std::map<std::string, std::vector<bool>> chosen() const;
+  /// What is kept from step to step, to be saved and to be written into.
+  NamedTensors state() const;
   int64_t initial() const { return initial_; }
   int64_t target() const { return target_r_ * static_cast<int64_t>(layers_.size()); }
   const AdaLoraSchedule& schedule() const { return schedule_; }
@@ -47,25 +51,26 @@ class AdaLoraBudget : public Shared {
  private:
   /// Running means of |weight * gradient| and of how much that moves.
   struct Importance {
-    at::Tensor weight;
-    at::Tensor mean = {}, spread = {};
+    at::Tensor weight, mean, spread;
+    explicit Importance(const at::Tensor& of);
     void update(double beta1, double beta2);
     at::Tensor score() const { return mean * spread; }
   };
   struct Layer {
     std::string path;
     Importance a, e, b;
+    at::Tensor kept;  ///< whether a rank has its value [r], on the host
     /// One number per rank.
     at::Tensor score() const;
   };
   void choose(int64_t ranks);
-  void forget();
 
   AdaLoraSchedule schedule_;
   double beta1_, beta2_, penalty_weight_;
   int64_t target_r_, initial_ = 0;
   std::vector<Layer> layers_;
-  std::map<std::string, std::vector<bool>> chosen_;
+  /// Numbers that are saved with the tensors, and so are tensors: updates seen, choices made.
+  at::Tensor updates_, choices_;
 };
 
 }  // namespace graft::adapters

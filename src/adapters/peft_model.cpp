@@ -367,7 +367,7 @@ void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const
   fs::create_directories(dir);
   save_checkpoint(dir, adapter.state_dict(), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
   io::write_file_atomically(dir / "adapter_config.json",
-                            adapter.config.with("inference_mode", "true").dump());
+                            adapters::allocated_config(adapter).with("inference_mode", "true").dump());
 }
 
 void PeftModel::save_pretrained(const fs::path& dir, const std::vector<std::string>& names) const {
@@ -447,6 +447,11 @@ void PeftModel::update_and_allocate(const std::string& name, int64_t step) {
   state_->get(name);
   for (const auto& adapter : state_->all)
     if (adapter->name == name) adapters::update_and_allocate(*adapter, step);
+}
+
+NamedTensors PeftModel::allocation_state(const std::string& name) const {
+  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  return adapters::allocation_state(state_->get(name));
 }
 
 void PeftModel::scale_adapter(const std::string& name, double factor) {

@@ -21,6 +21,8 @@ const std::vector<EnvVariable>& env_variables() {
       {"GRAFT_FOLD_PERCENT", "number",
        "How much a program may keep of what it makes from weights alone, in per cent of the weights; default "
        "100."},
+      {"GRAFT_PEER_TIMEOUT", "seconds",
+       "Without a sign of life for so long another process of the run is taken for dead; default 30."},
       {"GRAFT_COMPILE_THREADS", "number", "Threads that generate code; default: one per core."},
   };
   return table;

@@ -26,6 +26,18 @@ ModelInputs ready_for(const PreTrainedModel& model, const ModelInputs& inputs) {
   return ready;
 }
 
+ModelInputs rows_of(const ModelInputs& inputs, int rank, int size) {
+  if (size == 1) return inputs;
+  ModelInputs mine = inputs;
+  for (auto* tensor : {&mine.input_ids, &mine.attention_mask, &mine.position_ids, &mine.token_type_ids,
+                       &mine.pixel_values, &mine.labels})
+    if (tensor->defined()) {
+      const auto rows = tensor->size(0);
+      *tensor = tensor->slice(0, rows * rank / size, rows * (rank + 1) / size);
+    }
+  return mine;
+}
+
 int64_t judged(const PreTrainedModel& model, const ModelInputs& inputs) {
   auto labels = inputs.labels;
   if (at::isFloatingType(labels.scalar_type())) return labels.size(0);  // regression, several labels a row

@@ -46,7 +46,7 @@ EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
   EvalMetrics metrics;
   int64_t right = 0;
   bool classes = true;
-  for (int64_t i = 0; i < data.batches(); ++i) {
+  for (int64_t i = group_->rank(); i < data.batches(); i += group_->size()) {
     const auto batch = ready_for(subject_.model(), data.batch(0, i));
     const auto count = judged(subject_.model(), batch);
     if (count == 0) continue;
@@ -56,6 +56,14 @@ EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
     classes &= !at::isFloatingType(batch.labels.scalar_type()) && out.logits.size(-1) > 1;
     if (classes) right += hits(batch, out.logits, task);
   }
+  const auto sums = at::tensor(
+      {metrics.loss, static_cast<double>(metrics.items), static_cast<double>(right), classes ? 0.0 : 1.0},
+      at::kDouble);
+  group_->all_reduce(sums);
+  metrics.loss = sums[0].item<double>();
+  metrics.items = sums[1].item<int64_t>();
+  right = sums[2].item<int64_t>();
+  classes = sums[3].item<double>() == 0;
   if (metrics.items == 0) throw UsageError("[train] the data to evaluate on have no label that counts");
   metrics.loss /= static_cast<double>(metrics.items);
   if (classes) metrics.accuracy = static_cast<double>(right) / static_cast<double>(metrics.items);

@@ -6,13 +6,17 @@ namespace graft::train {
 
 class Evaluator {
  public:
-  Evaluator(const Subject& subject, const CompileOptions& options)
-      : subject_(subject), forward_(compile(subject.forward(), options, {subject.module()})) {}
-  /// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are.
+  Evaluator(const Subject& subject, const TrainingArguments& arguments)
+      : subject_(subject),
+        group_(processes_of(arguments)),
+        forward_(compile(subject.forward(), arguments.compile, {subject.module()})) {}
+  /// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are;
+  /// of several processes each does some of these.
   EvalMetrics evaluate(const TrainingData& data) const;
 
  private:
   const Subject& subject_;
+  std::shared_ptr<ProcessGroup> group_;
   Compiled<ModelOutput(const ModelInputs&)> forward_;
 };
 

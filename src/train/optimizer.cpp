@@ -135,12 +135,18 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& arguments,
                    "\" is unknown; known: adamw_torch, adamw_torch_fused, sgd, adafactor");
 }
 
-void restore(const NamedTensors& state, const SafetensorsFile& from) {
+void Optimizer::restore(const SafetensorsFile& from) { train::restore(state(), from); }
+
+std::shared_ptr<ProcessGroup> processes_of(const TrainingArguments& arguments) {
+  return arguments.processes ? arguments.processes : ProcessGroup::connect({.size = 1});
+}
+
+void restore(const NamedTensors& state, const SafetensorsFile& from, bool part) {
   const auto refuse = [&](const std::string& what) {
     throw FormatError("[train] " + from.path().string() + " is not of this optimizer and these tensors: " +
                       what + ". Resume with the arguments of the run that wrote it");
   };
-  if (state.size() != from.names().size())
+  if (!part && state.size() != from.names().size())
     refuse("it has " + std::to_string(from.names().size()) + " tensors instead of " +
            std::to_string(state.size()));
   const at::NoGradGuard no_grad;

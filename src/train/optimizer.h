@@ -28,13 +28,19 @@ class Optimizer {
   virtual void step(const std::vector<at::Tensor>& gradients, double learning_rate) = 0;
   /// What it keeps between steps, by name ("exp_avg.NAME"): to be saved, and to be written into.
   virtual NamedTensors state() const = 0;
+  /// What state() was when it was saved; FormatError where that is of another optimizer or other tensors.
+  virtual void restore(const SafetensorsFile& from);
 };
 
 /// By the arguments' `optim`; UsageError that lists the known ones.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& arguments,
                                           const std::vector<Trained>& tensors);
-/// Overwrites an optimizer's state; FormatError unless `from` has exactly those tensors.
-void restore(const NamedTensors& state, const SafetensorsFile& from);
+/// Overwrites an optimizer's state; FormatError unless `from` has those tensors and no others, or with `part`
+/// those tensors at least.
+void restore(const NamedTensors& state, const SafetensorsFile& from, bool part = false);
+
+/// Those that the arguments name, or this process alone.
+std::shared_ptr<ProcessGroup> processes_of(const TrainingArguments& arguments);
 
 /// torch.nn.utils.clip_grad_norm_: scales the gradients, in place, to a norm of at most `max_norm`. Gives the
 /// norm before.

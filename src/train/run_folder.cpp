@@ -98,7 +98,8 @@ void remove_checkpoint(const fs::path& dir) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path dir) : dir_(std::move(dir)) {
+RunFolder::RunFolder(fs::path dir, bool writes) : dir_(std::move(dir)) {
+  if (!writes) return;
   std::error_code error;
   fs::create_directories(dir_, error);
   if (error)

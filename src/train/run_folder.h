@@ -24,8 +24,8 @@ struct SavedRun {
 
 class RunFolder {
  public:
-  /// Creates it, and removes what a killed run left half-written.
-  explicit RunFolder(std::filesystem::path dir);
+  /// Creates it, and removes what a killed run left half-written; one who only looks does neither.
+  explicit RunFolder(std::filesystem::path dir, bool writes = true);
 
   /// The last whole checkpoint; others are passed over with a warning.
   std::optional<SavedRun> last() const;

@@ -7,52 +7,90 @@
 #include <map>
 #include <numeric>
 
+#include "dist/connected.h"
 #include "graft/compile_step.h"
+#include "train/sharded_optimizer.h"
 
 namespace graft::train {
 namespace {
 
 class InParts : public Stepper {
  public:
-  InParts(const Subject& subject, const TrainingArguments& arguments)
-      : max_norm_(arguments.max_grad_norm),
+  InParts(Subject& subject, const TrainingArguments& arguments)
+      : subject_(subject),
+        group_(processes_of(arguments)),
+        max_norm_(arguments.max_grad_norm),
         loss_(compile(subject.loss(), arguments.compile, {subject.module()})) {
     const auto trained = with_rates(subject.tensors(), arguments);
-    for (const auto& each : trained) wanted_.push_back(each.tensor);
-    optimizer_ = make_optimizer(arguments, trained);
+    NamedTensors named;
+    for (const auto& each : trained) {
+      wanted_.push_back(each.tensor);
+      named.emplace_back(each.name, each.tensor);
+    }
+    sum_ = dist::sum_gradients(group_, named);
+    optimizer_ = arguments.zero_stage == 1 && group_->size() > 1
+                     ? make_sharded_optimizer(arguments, trained, group_)
+                     : make_optimizer(arguments, trained);
   }
 
-  Stepped step(const std::vector<ModelInputs>& batches, const std::vector<int64_t>& counts,
-               double learning_rate) override {
-    Stepped done{.loss = 0};
-    std::vector<at::Tensor> gradients(wanted_.size());
-    const auto all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  Stepped step(const std::vector<ModelInputs>& batches, const std::vector<int64_t>& counts, int64_t labels,
+               double learning_rate, int64_t number) override {
+    auto total = at::zeros({1}, at::kDouble);
+    for (auto& tensor : wanted_) tensor.mutable_grad() = at::Tensor();
     for (size_t i = 0; i < batches.size(); ++i) {
-      if (counts[i] == 0) continue;  // the mean over nothing is NaN
+      const bool last = i + 1 == batches.size();
+      // The mean over nothing is NaN. But all processes have to take part in the sum of the gradients.
+      if (counts[i] == 0 && !(sum_ && last)) continue;
       // Each batch's own mean counts by its share of the labels.
-      const double share = static_cast<double>(counts[i]) / static_cast<double>(all);
-      const auto loss = loss_(batches[i]);
-      const auto found = torch::autograd::grad({loss}, wanted_, {at::full_like(loss, share)}, std::nullopt,
-                                               /*create_graph=*/false, /*allow_unused=*/true);
-      done.loss += loss.item<double>() * share;
-      for (size_t k = 0; k < found.size(); ++k)
-        if (found[k].defined()) gradients[k] = gradients[k].defined() ? gradients[k] + found[k] : found[k];
+      const double share = static_cast<double>(counts[i]) / static_cast<double>(labels);
+      const auto loss = counts[i] == 0 ? nothing() : loss_(batches[i]);
+      backward(loss, share, last);
+      if (counts[i] > 0) total += loss.detach().to(at::kCPU, at::kDouble) * share;
     }
+    group_->all_reduce(total);
+    Stepped done{.loss = total.item<double>()};
+    std::vector<at::Tensor> gradients;
+    gradients.reserve(wanted_.size());
+    for (const auto& tensor : wanted_) gradients.push_back(tensor.grad());
     const at::NoGradGuard no_grad;
     if (max_norm_ > 0)
       if (const auto norm = clip_grad_norm(gradients, max_norm_); norm.defined())
         done.grad_norm = norm.item<double>();
     optimizer_->step(gradients, learning_rate);
+    subject_.after_step(number);
+    for (auto& tensor : wanted_) tensor.mutable_grad() = at::Tensor();
     return done;
   }
 
   NamedTensors state() const override { return optimizer_->state(); }
-  void restore(const SafetensorsFile& from) override { train::restore(optimizer_->state(), from); }
+  void restore(const SafetensorsFile& from) override { optimizer_->restore(from); }
 
  private:
+  /// Adds to the tensors' grad.
+  void backward(const at::Tensor& loss, double share, bool last) {
+    const auto weight = at::full_like(loss, share);
+    if (sum_) return last ? sum_->backward(loss, weight) : torch::autograd::backward({loss}, {weight});
+    // Not through the tensors' own accumulation, which would copy each gradient.
+    const auto found = torch::autograd::grad({loss}, wanted_, {weight}, std::nullopt,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t k = 0; k < found.size(); ++k)
+      if (found[k].defined())
+        wanted_[k].mutable_grad() = wanted_[k].grad().defined() ? wanted_[k].grad() + found[k] : found[k];
+  }
+
+  /// A loss of 0 whose gradients are 0: that of a process without rows.
+  at::Tensor nothing() const {
+    auto zero = at::zeros({}, wanted_[0].options().requires_grad(false));
+    for (const auto& tensor : wanted_) zero = zero + tensor.sum() * 0;
+    return zero;
+  }
+
+  Subject& subject_;
+  std::shared_ptr<ProcessGroup> group_;
   double max_norm_;
   Compiled<at::Tensor(const ModelInputs&)> loss_;
   std::vector<at::Tensor> wanted_;
+  std::unique_ptr<dist::GradientSum> sum_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
@@ -69,16 +107,18 @@ class Whole : public Stepper {
         name_of_path_[item.key()] = found->second;
   }
 
-  static bool can(const TrainingArguments& arguments, const std::vector<Trained>& trained) {
+  static bool can(const Subject& subject, const TrainingArguments& arguments) {
+    const auto trained = subject.tensors();
     const bool one_decay =
         arguments.weight_decay == 0 ||
         std::all_of(trained.begin(), trained.end(), [](const Trained& each) { return each.decays; });
     return arguments.compile.backend != Backend::eager && arguments.gradient_accumulation_steps == 1 &&
-           arguments.optim != "adafactor" && one_decay && !arguments.loraplus_lr_ratio;
+           arguments.optim != "adafactor" && one_decay && !arguments.loraplus_lr_ratio &&
+           !subject.wants_gradients() && processes_of(arguments)->size() == 1;
   }
 
   Stepped step(const std::vector<ModelInputs>& batches, const std::vector<int64_t>& /*counts*/,
-               double learning_rate) override {
+               int64_t /*labels*/, double learning_rate, int64_t /*number*/) override {
     step_.set_lr(learning_rate);
     Stepped done{.loss = step_(batches.at(0)).item<double>()};
     if (const auto norm = step_.grad_norm(); norm.defined()) done.grad_norm = norm.item<double>();
@@ -123,8 +163,8 @@ class Whole : public Stepper {
 
 }  // namespace
 
-std::unique_ptr<Stepper> make_stepper(const Subject& subject, const TrainingArguments& arguments) {
-  if (Whole::can(arguments, subject.tensors())) return std::make_unique<Whole>(subject, arguments);
+std::unique_ptr<Stepper> make_stepper(Subject& subject, const TrainingArguments& arguments) {
+  if (Whole::can(subject, arguments)) return std::make_unique<Whole>(subject, arguments);
   return std::make_unique<InParts>(subject, arguments);
 }
 

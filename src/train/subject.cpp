@@ -85,25 +85,54 @@ class Adapters : public Subject {
   }
 
   void load(const fs::path& dir) override {
+    load_where(dir, [](const std::string&) { return true; });
+  }
+  /// AdaLoRA's file has only the ranks of the moment: training goes on with all of them, which are in
+  /// unsaved().
+  void load_to_resume(const fs::path& dir) override {
+    load_where(dir, [this](const std::string& name) { return !allocates(name); });
+  }
+
+  NamedTensors unsaved() const override {
+    NamedTensors all;
+    for (const auto& item : model().named_buffers())
+      if (!nn::is_wrapped_path(item.key())) all.emplace_back(item.key(), item.value());
+    for (const auto& name : peft_->active_adapters()) {
+      if (!allocates(name)) continue;
+      for (const auto& [key, tensor] : peft_->trainable_tensors(name))
+        all.emplace_back(name + ":" + key, tensor);
+      for (const auto& [key, tensor] : peft_->allocation_state(name))
+        all.emplace_back(name + ":" + key, tensor);
+    }
+    return all;
+  }
+
+  bool wants_gradients() const override {
+    const auto& active = peft_->active_adapters();
+    return std::any_of(active.begin(), active.end(), [this](const auto& name) { return allocates(name); });
+  }
+  void after_step(int64_t step) override {
+    for (const auto& name : peft_->active_adapters())
+      if (allocates(name)) peft_->update_and_allocate(name, step);
+  }
+
+ private:
+  template <class Wanted>
+  void load_where(const fs::path& dir, const Wanted& wanted) {
     const auto active = peft_->active_adapters();
     for (const auto& name : active) {
       const auto from = active.size() == 1 || name == "default" ? dir : dir / name;
       check_same(peft_->peft_config(name), AdapterConfig::from_pretrained(from), from);
-      peft_->hotswap_adapter(from, name);
+      if (wanted(name)) peft_->hotswap_adapter(from, name);
     }
   }
 
-  NamedTensors unsaved() const override {
-    NamedTensors buffers;
-    for (const auto& item : model().named_buffers())
-      if (!nn::is_wrapped_path(item.key())) buffers.emplace_back(item.key(), item.value());
-    return buffers;
-  }
+  bool allocates(const std::string& name) const { return peft_->peft_config(name).peft_type() == "ADALORA"; }
 
- private:
   static void check_same(const AdapterConfig& mine, const AdapterConfig& saved, const fs::path& from) {
     const auto comparable = [](const AdapterConfig& config) {
-      return config.with("inference_mode", "true").with("base_model_name_or_path", "null").dump();
+      auto plain = config.with("inference_mode", "true").with("base_model_name_or_path", "null");
+      return (config.peft_type() == "ADALORA" ? plain.with("rank_pattern", "null") : plain).dump();
     };
     if (comparable(mine) != comparable(saved))
       throw UsageError("[train] the adapter is configured otherwise than the one in " + from.string() +

@@ -19,8 +19,15 @@ class Subject {
   virtual void save(const std::filesystem::path& dir) const = 0;
   /// What save() wrote, in place of the present values.
   virtual void load(const std::filesystem::path& dir) = 0;
-  /// What training changes and save() does not write: the running statistics under an adapter.
+  /// The same, where training goes on with unsaved() on top of it.
+  virtual void load_to_resume(const std::filesystem::path& dir) { load(dir); }
+  /// What training changes and save() does not write whole: the running statistics under an adapter, the
+  /// ranks that AdaLoRA may still give back.
   virtual NamedTensors unsaved() const { return {}; }
+  /// Whether after_step() looks at the gradients, which then have to be in the tensors' grad.
+  virtual bool wants_gradients() const { return false; }
+  /// Once the optimizer has done step number `step`, counted from 0.
+  virtual void after_step(int64_t /*step*/) {}
 };
 
 std::unique_ptr<Subject> train_adapters(std::shared_ptr<PeftModel> model);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "graft/error.h"
@@ -38,6 +39,7 @@ void check(const TrainingArguments& a) {
     refuse("load_best_model_at_end and early_stopping_patience go by evaluations: give eval_steps, too");
   if (a.load_best_model_at_end && a.output_dir.empty())
     refuse("load_best_model_at_end needs an output_dir, where the best model is kept");
+  if (a.zero_stage != 0 && a.zero_stage != 1) refuse("zero_stage must be 0 or 1");
 }
 
 /// What decides how a run goes; kept with its checkpoints.
@@ -70,6 +72,7 @@ void warn_of_other_arguments(const nlohmann::json& before, const nlohmann::json&
 struct Trainer::Impl {
   std::unique_ptr<train::Subject> subject;
   TrainingArguments args;
+  std::shared_ptr<ProcessGroup> group;
   std::shared_ptr<const TrainingData> data;
   int64_t updates_per_epoch, max_steps;
   train::Schedule schedule;
@@ -77,11 +80,13 @@ struct Trainer::Impl {
   std::shared_ptr<const TrainingData> eval_data;
   std::optional<train::Evaluator> evaluator;
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
+  std::map<const c10::TensorImpl*, uint32_t> versions;  // of buffers, when all processes had the same
 
   Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
        std::shared_ptr<const TrainingData> batches)
       : subject(std::move(what)),
         args((check(arguments), std::move(arguments))),
+        group(train::processes_of(args)),
         data(std::move(batches)),
         updates_per_epoch((data->batches() + args.gradient_accumulation_steps - 1) /
                           args.gradient_accumulation_steps),
@@ -100,7 +105,8 @@ struct Trainer::Impl {
     const int64_t first = update * args.gradient_accumulation_steps;
     std::vector<ModelInputs> batches;
     for (int64_t i = first; i < std::min(first + args.gradient_accumulation_steps, data->batches()); ++i)
-      batches.push_back(train::ready_for(subject->model(), data->batch(epoch, i)));
+      batches.push_back(train::rows_of(train::ready_for(subject->model(), data->batch(epoch, i)),
+                                       group->rank(), group->size()));
     return batches;
   }
 
@@ -120,20 +126,47 @@ struct Trainer::Impl {
                       .learning_rate = schedule.learning_rate(step)};
     const auto batches = batches_of(step);
     std::vector<int64_t> counts;
+    counts.reserve(batches.size());
     for (const auto& batch : batches) {
       counts.push_back(train::judged(subject->model(), batch));
       done.tokens += train::size_of(batch);
     }
-    if (std::accumulate(counts.begin(), counts.end(), int64_t{0}) == 0)
+    const auto sums = at::tensor({std::accumulate(counts.begin(), counts.end(), int64_t{0}), done.tokens});
+    group->all_reduce(sums);
+    const auto labels = sums[0].item<int64_t>();
+    done.tokens = sums[1].item<int64_t>();
+    if (labels == 0)
       throw UsageError("[train] the batches of step " + std::to_string(step + 1) +
                        " have no label that counts (all are -100)");
-    const auto [loss, norm] = stepper->step(batches, counts, done.learning_rate);
+    const auto [loss, norm] = stepper->step(batches, counts, labels, done.learning_rate, step);
+    buffers_from_first();
     if (!std::isfinite(loss)) not_finite("loss", loss, step);
     if (norm && !std::isfinite(*norm)) not_finite("norm of the gradients", *norm, step);
     done.loss = loss;
     done.grad_norm = norm;
     done.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return done;
+  }
+
+  /// Running statistics are of each process's own rows: those of the first count, as in torch's
+  /// DistributedDataParallel.
+  void buffers_from_first() {
+    if (group->size() == 1) return;
+    for (const auto& buffer : subject->module()->buffers()) {
+      auto& seen = versions[buffer.unsafeGetTensorImpl()];
+      if (seen != buffer._version()) group->broadcast(buffer, 0);
+      seen = buffer._version();
+    }
+  }
+
+  /// Whatever the processes began with, they go on with the first one's.
+  void all_from_first() {
+    if (group->size() == 1) return;
+    for (const auto& each : subject->tensors()) group->broadcast(each.tensor, 0);
+    for (const auto& buffer : subject->module()->buffers()) {
+      group->broadcast(buffer, 0);
+      versions[buffer.unsafeGetTensorImpl()] = buffer._version();
+    }
   }
 
   [[noreturn]] void not_finite(const std::string& what, double value, int64_t step) const {
@@ -149,16 +182,18 @@ struct Trainer::Impl {
       if (resume) throw UsageError("[train] to resume, output_dir must say where the checkpoints are");
       return {};
     }
-    folder.emplace(args.output_dir);
+    if (group->is_main()) folder.emplace(args.output_dir);
+    group->barrier();  // the others look only when the folder is tidy
+    if (!group->is_main()) folder.emplace(args.output_dir, /*writes=*/false);
     std::vector<TrainingStep> log;
     if (resume) {
       if (const auto saved = folder->last()) {
         warn_of_other_arguments(saved->arguments, to_json(args, max_steps));
-        subject->load(saved->dir);
+        subject->load_to_resume(saved->dir);
         stepper = train::make_stepper(*subject, args);  // the tensors may be others now
-        train::load_state(saved->dir, *subject, *stepper);
+        train::load_state(saved->dir, *subject, *stepper, group->rank());
         log = saved->log;
-      } else {
+      } else if (group->is_main()) {
         log_warning("[train] " + args.output_dir.string() +
                     " has no whole checkpoint to resume from: the run starts at the beginning");
       }
@@ -167,36 +202,59 @@ struct Trainer::Impl {
                        " has checkpoints of another run: go on from them with --resume, remove them, or "
                        "choose another folder");
     }
-    folder->begin_metrics(log);
+    check_same_position(log.size());
+    if (group->is_main()) folder->begin_metrics(log);
     return log;
   }
 
+  void check_same_position(size_t step) {
+    const auto all = group->all_gather(at::scalar_tensor(static_cast<int64_t>(step), at::kLong));
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      if (all[rank].item<int64_t>() != all[0].item<int64_t>())
+        throw Error("[train] rank 0 goes on from step " + std::to_string(all[0].item<int64_t>()) +
+                    " and rank " + std::to_string(rank) + " from step " +
+                    std::to_string(all[rank].item<int64_t>()) +
+                    ": all processes must see the same output folder");
+  }
+
   EvalMetrics evaluate(const TrainingData& on) {
-    if (!evaluator) evaluator.emplace(*subject, args.compile);
+    if (!evaluator) evaluator.emplace(*subject, args);
     return evaluator->evaluate(on);
   }
 
   void save(const train::RunFolder& folder, const std::vector<TrainingStep>& log) {
+    const auto state = train::step_state(*subject, *stepper, *group);
+    if (!group->is_main()) return;
     folder.save(log.back().step, log, to_json(args, max_steps),
-                [&](const auto& dir) { train::save_state(dir, *subject, *stepper); });
+                [&](const auto& dir) { train::save_state(dir, *subject, state); });
   }
 
   /// What is kept on disk of a step that is done.
   void keep(train::RunFolder& folder, const std::vector<TrainingStep>& log, const train::Standing& standing) {
     const auto& done = log.back();
-    folder.add_metrics(done);
+    if (group->is_main()) folder.add_metrics(done);
     const bool best = args.load_best_model_at_end && standing.best_step == done.step;
     if (!best && (args.save_steps == 0 || done.step % args.save_steps != 0)) return;
     save(folder, log);
     const auto spared = args.load_best_model_at_end ? standing.best_step : std::nullopt;
-    if (args.save_total_limit) folder.keep_last(*args.save_total_limit, spared);
+    if (args.save_total_limit && group->is_main()) folder.keep_last(*args.save_total_limit, spared);
   }
 
   TrainOutput train(bool resume) {
+    try {
+      return train_all(resume);
+    } catch (const std::exception& error) {
+      group->fail(error.what());  // else the others would wait for this process
+      throw;
+    }
+  }
+
+  TrainOutput train_all(bool resume) {
     if (args.eval_steps > 0 && !eval_data)
       throw UsageError("[train] eval_steps are given and no data to evaluate on: see evaluate_on()");
     std::optional<train::RunFolder> folder;
     auto log = prepare(folder, resume);
+    all_from_first();
     TrainOutput out;
     for (const auto& step : log) out.losses.push_back(step.loss);
     const bool was_training = subject->module()->is_training();
@@ -216,9 +274,10 @@ struct Trainer::Impl {
     subject->module()->train(was_training);
     out.best_step = standing.best_step;
     out.stopped_early = has_waited_enough(standing);
+    group->barrier();  // the first has written all
     if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
       subject->load(folder->checkpoint(*standing.best_step));
-    if (folder) folder->write_page(to_html(page_of(log)));
+    if (folder && group->is_main()) folder->write_page(to_html(page_of(log)));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
                         static_cast<double>(std::max<size_t>(1, out.losses.size()));

@@ -24,6 +24,9 @@ SUBJECTS = {  # what is trained: PEFT's configuration, or None for the whole mod
     "lora": lambda: peft.LoraConfig(**LINEAR),
     "dora": lambda: peft.LoraConfig(use_dora=True, **LINEAR),
     "ia3": lambda: peft.IA3Config(),
+    "oft": lambda: peft.OFTConfig(oft_block_size=4, target_modules=["q_proj", "v_proj", "down_proj"]),
+    "adalora": lambda: peft.AdaLoraConfig(init_r=6, target_r=3, tinit=5, tfinal=10, deltaT=4, total_step=STEPS,
+                                          target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM"),
     "full": lambda: None,
 }
 
@@ -72,6 +75,8 @@ class Python:
             if clip:
                 torch.nn.utils.clip_grad_norm_([p for _, p in named], clip)
             optimizer.step()
+            if getattr(model, "peft_type", None) == "ADALORA":  # as PEFT asks for it in every loop
+                model.base_model.update_and_allocate(step)
             scheduler.step()
             optimizer.zero_grad()
             losses.append(total)

@@ -11,6 +11,16 @@ class WrongUsage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A command that ran other programs, which have said themselves what went wrong.
+class Failed : public std::exception {
+ public:
+  explicit Failed(int status) : status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
 void add_bench(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_explain(CLI::App& app);
@@ -18,6 +28,7 @@ void add_forward(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_info(CLI::App& app);
 void add_init(CLI::App& app);
+void add_launch(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_train(CLI::App& app);

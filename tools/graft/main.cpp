@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   for (auto* add :
        {graft::cli::add_forward, graft::cli::add_generate, graft::cli::add_train, graft::cli::add_init,
         graft::cli::add_merge, graft::cli::add_combine, graft::cli::add_explain, graft::cli::add_info,
-        graft::cli::add_tokenize, graft::cli::add_bench})
+        graft::cli::add_tokenize, graft::cli::add_launch, graft::cli::add_bench})
     add(app);
   try {
     app.parse(argc, argv);
@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     app.exit(error, std::cout, std::cerr);
     return kWrongUsage;
+  } catch (const graft::cli::Failed& failed) {
+    return failed.status();
   } catch (const graft::cli::WrongUsage& error) {
     return fail(kWrongUsage, error.what());
   } catch (const graft::Error& error) {

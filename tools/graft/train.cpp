@@ -24,6 +24,7 @@ struct TrainFlags {
   std::string adapter, adapter_config, data, tokens, eval_data, output, report;
   JsonlOptions rows;
   bool full = false, resume = false;
+  int64_t ddp_timeout = 1800;
   CLI::App* command = nullptr;
 };
 
@@ -92,11 +93,15 @@ std::shared_ptr<const TrainingData> read_data(const std::string& path, bool toke
   return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
 }
 
-void run(TrainFlags flags) {
+std::shared_ptr<ProcessGroup> connect(const TrainFlags& flags) {
+  auto options = ProcessGroupOptions::from_environment();
+  options.timeout = std::chrono::seconds(flags.ddp_timeout);
+  return ProcessGroup::connect(options);
+}
+
+void check(const TrainFlags& flags) {
   if (const int given = !flags.adapter.empty() + !flags.adapter_config.empty() + flags.full; given != 1)
     throw WrongUsage("give one of --adapter, --adapter-config and --full: what is to be trained");
-  flags.arguments.compile = flags.compile.options();
-  flags.arguments.output_dir = flags.output;
   refuse_overwriting(flags.output, flags.model.model);
   if (flags.eval_data.empty() && flags.arguments.eval_steps > 0)
     throw WrongUsage("--eval-steps needs --eval-data");
@@ -106,9 +111,17 @@ void run(TrainFlags flags) {
     for (const char* flag : {"--per-device-train-batch-size", "--max-length", "--pad-to-multiple-of"})
       if (flags.command->count(flag) > 0 && flags.eval_data.empty())
         throw WrongUsage(std::string(flag) + " is for --data: the batches of --tokens are made already");
-    // One pass: the file's first dimension is called steps.
-    if (flags.command->count("--num-train-epochs") == 0) flags.arguments.num_train_epochs = 1;
   }
+}
+
+void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
+  flags.arguments.compile = flags.compile.options();
+  flags.arguments.output_dir = flags.output;
+  flags.arguments.processes = group;
+  flags.rows.batch_size *= group->size();  // each process takes its rows of it
+  // One pass: the file's first dimension is called steps.
+  if (!flags.tokens.empty() && flags.command->count("--num-train-epochs") == 0)
+    flags.arguments.num_train_epochs = 1;
   const auto subject = load(flags);
   int64_t skipped = 0;
   flags.rows.seed = flags.arguments.seed;
@@ -123,7 +136,8 @@ void run(TrainFlags flags) {
   }
   MemoryMeter meter;
   auto trainer = subject.trainer(flags.arguments, data);
-  trainer.on_step([&meter, show = training_progress(), done = 0](const TrainingStep& step) mutable {
+  const auto progress = group->is_main() ? training_progress() : [](const TrainingStep&) {};
+  trainer.on_step([&meter, show = progress, done = 0](const TrainingStep& step) mutable {
     show(step);
     // The first two steps of a compiled model are its checks, which hold all twice: what counts comes after.
     if (++done == 2 && step.step < step.max_steps) meter.start_again();
@@ -131,16 +145,29 @@ void run(TrainFlags flags) {
   trainer.evaluate_on(eval_data);
   const auto out = trainer.train(flags.resume);
   const auto peak = meter.peak();
-  trainer.save_model(flags.output);
+  if (group->is_main()) trainer.save_model(flags.output);
   auto report = report_of(out, *subject.model, peak);
   report["skipped_rows"] = skipped;
   if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
+  if (!group->is_main()) return;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
   std::cout << "trained " << out.global_step << " steps, mean loss " << out.training_loss << "; "
             << (flags.full ? "the model" : "the adapter") << " is in " << flags.output << "\n";
   if (eval_data)
     for (const auto& [name, value] : report["eval"].items())
       std::cout << "eval " << name << ": " << value << "\n";
+}
+
+void run(const TrainFlags& flags) {
+  check(flags);
+  const auto group = connect(flags);
+  try {
+    train(flags, group);
+    group->barrier();  // nobody leaves before all is written
+  } catch (const std::exception& error) {
+    group->fail(error.what());
+    throw;
+  }
 }
 
 void add_arguments(CLI::App& command, TrainingArguments& a) {
@@ -182,6 +209,9 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   option("--early-stopping-patience", a.early_stopping_patience,
          "Stop after so many evaluations without a lower loss; 0: never");
   option("--early-stopping-threshold", a.early_stopping_threshold, "How much lower it has to be");
+  option("--zero-stage", a.zero_stage,
+         "1: of several processes each keeps its share of the optimizer's state (see graft launch)")
+      ->check(CLI::IsMember({0, 1}));
   option("--seed", a.seed, "Of a fresh adapter, of dropout and of the order of the data");
 }
 
@@ -216,6 +246,12 @@ void add_train(CLI::App& app) {
   add_arguments(*command, flags->arguments);
   command->add_option("--per-device-train-batch-size", flags->rows.batch_size, "Rows of --data in a batch")
       ->capture_default_str()
+      ->group("Training (names and defaults are transformers')");
+  command
+      ->add_option("--ddp-timeout", flags->ddp_timeout,
+                   "Seconds after which a call among the processes fails")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
       ->group("Training (names and defaults are transformers')");
   flags->compile.add_to(*command);
   command->footer(
