@@ -51,11 +51,11 @@ class Runs:
     def __init__(self, world, tmp_path):
         self.world, self.folder = world, tmp_path
 
-    def flags(self, name, *flags, what="lora.json", model="lm", tokens="tokens.safetensors"):
+    def flags(self, name, *flags, what="lora.json", model="lm", tokens="tokens.safetensors", lr=1e-2):
         data = ("--data", self.world / tokens) if tokens.endswith("jsonl") else ("--tokens", self.world / tokens)
         subject = ("--full",) if what == "full" else ("--adapter-config", self.world / what)
         return ("--model", self.world / model, *subject, *data, "--output", self.folder / name, "--report", self.folder / f"{name}.json",
-                "--learning-rate", 1e-2, *flags)
+                "--learning-rate", lr, *flags)
 
     def __call__(self, processes, *flags, name=None, **how):
         name = name or f"out{processes}"
@@ -121,9 +121,9 @@ def test_evaluation_is_shared(runs):
 
 def test_running_statistics_are_the_first_processs(runs):
     """With a learning rate of nothing they depend on the rows alone, of which the first has the first half."""
-    how = dict(what="full", model="resnet")
-    runs(2, "--learning-rate", 1e-30, tokens="images.safetensors", **how)
-    runs(0, "--learning-rate", 1e-30, tokens="half.safetensors", name="half", **how)
+    how = dict(what="full", model="resnet", lr=1e-30)
+    runs(2, tokens="images.safetensors", **how)
+    runs(0, tokens="half.safetensors", name="half", **how)
     mine, want = runs.weights("out2"), runs.weights("half")
     assert any("running_mean" in key for key in want)
     for key in want:
