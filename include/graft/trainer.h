@@ -46,6 +46,8 @@ struct TrainingArguments {
   double num_train_epochs = 3;
   int64_t gradient_accumulation_steps = 1;
   bool gradient_checkpointing = false;
+  /// The forward pass under autocast; with fp16 the loss is scaled as torch's GradScaler does it.
+  bool bf16 = false, fp16 = false;
   uint64_t seed = 42;
   int64_t save_steps = 500;                      ///< a checkpoint every so many steps; 0: none
   std::optional<int64_t> save_total_limit = {};  ///< keep the last so many checkpoints, and the best one
@@ -120,6 +122,7 @@ struct TrainingStep {
   int64_t tokens = 0;                    ///< or images, of this step
   double seconds = 0;                    ///< that it took
   std::optional<EvalMetrics> eval = {};  ///< after it, where it was time for that
+  bool skipped = false;                  ///< with fp16: a gradient overflowed, and nothing was changed
 };
 
 struct TrainOutput {

@@ -9,7 +9,7 @@ class Evaluator {
   Evaluator(const Subject& subject, const TrainingArguments& arguments)
       : subject_(subject),
         group_(processes_of(arguments)),
-        forward_(compile(subject.forward(), arguments.compile, {subject.module()})) {}
+        forward_(compile(under_autocast(subject, arguments), arguments.compile, {subject.module()})) {}
   /// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are;
   /// of several processes each does some of these.
   EvalMetrics evaluate(const TrainingData& data) const;
@@ -17,6 +17,8 @@ class Evaluator {
  private:
   const Subject& subject_;
   std::shared_ptr<ProcessGroup> group_;
+  static std::function<ModelOutput(const ModelInputs&)> under_autocast(const Subject& subject,
+                                                                       const TrainingArguments& arguments);
   Compiled<ModelOutput(const ModelInputs&)> forward_;
 };
 

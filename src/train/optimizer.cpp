@@ -135,7 +135,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& arguments,
                    "\" is unknown; known: adamw_torch, adamw_torch_fused, sgd, adafactor");
 }
 
-void Optimizer::restore(const SafetensorsFile& from) { train::restore(state(), from); }
+void Optimizer::restore(const SafetensorsFile& from, bool part) { train::restore(state(), from, part); }
 
 std::shared_ptr<ProcessGroup> processes_of(const TrainingArguments& arguments) {
   return arguments.processes ? arguments.processes : ProcessGroup::connect({.size = 1});

@@ -29,7 +29,8 @@ class Optimizer {
   /// What it keeps between steps, by name ("exp_avg.NAME"): to be saved, and to be written into.
   virtual NamedTensors state() const = 0;
   /// What state() was when it was saved; FormatError where that is of another optimizer or other tensors.
-  virtual void restore(const SafetensorsFile& from);
+  /// With `part` the file may have more than that.
+  virtual void restore(const SafetensorsFile& from, bool part);
 };
 
 /// By the arguments' `optim`; UsageError that lists the known ones.

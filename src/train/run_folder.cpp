@@ -31,6 +31,7 @@ ordered_json to_json(const TrainingStep& step) {
   if (step.grad_norm) line["grad_norm"] = *step.grad_norm;
   line["tokens"] = step.tokens;
   line["seconds"] = step.seconds;
+  if (step.skipped) line["skipped"] = true;
   if (step.eval) {
     line["eval_loss"] = step.eval->loss;
     if (step.eval->perplexity) line["eval_perplexity"] = *step.eval->perplexity;
@@ -52,6 +53,7 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
     return line.contains(name) ? std::optional(line[name].get<double>()) : std::nullopt;
   };
   step.grad_norm = number("grad_norm");
+  step.skipped = line.value("skipped", false);
   if (const auto loss = number("eval_loss"))
     step.eval = EvalMetrics{.loss = *loss,
                             .perplexity = number("eval_perplexity"),

@@ -74,7 +74,9 @@ class ShardedOptimizer : public Optimizer {
   }
 
   /// The file has everybody's, perhaps of another number of processes.
-  void restore(const SafetensorsFile& from) override { train::restore(own_->state(), from, /*part=*/true); }
+  void restore(const SafetensorsFile& from, bool /*part*/) override {
+    train::restore(own_->state(), from, /*part=*/true);
+  }
 
  private:
   std::shared_ptr<ProcessGroup> group_;

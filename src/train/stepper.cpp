@@ -9,10 +9,21 @@
 
 #include "dist/connected.h"
 #include "graft/compile_step.h"
+#include "train/precision.h"
 #include "train/sharded_optimizer.h"
 
 namespace graft::train {
 namespace {
+
+/// Autocast is switched on inside of what is compiled: backward is not under it, as in Python.
+std::function<at::Tensor(const ModelInputs&)> loss_of(const Subject& subject,
+                                                      const TrainingArguments& arguments) {
+  return [loss = subject.loss(), device = subject.model().device().type(),
+          dtype = autocast_dtype(arguments)](const ModelInputs& inputs) {
+    const Autocast autocast(device, dtype);
+    return loss(inputs);
+  };
+}
 
 class InParts : public Stepper {
  public:
@@ -20,7 +31,8 @@ class InParts : public Stepper {
       : subject_(subject),
         group_(processes_of(arguments)),
         max_norm_(arguments.max_grad_norm),
-        loss_(compile(subject.loss(), arguments.compile, {subject.module()})) {
+        loss_(compile(loss_of(subject, arguments), arguments.compile, {subject.module()})) {
+    if (arguments.fp16) scaler_.emplace();
     const auto trained = with_rates(subject.tensors(), arguments);
     NamedTensors named;
     for (const auto& each : trained) {
@@ -44,7 +56,7 @@ class InParts : public Stepper {
       // Each batch's own mean counts by its share of the labels.
       const double share = static_cast<double>(counts[i]) / static_cast<double>(labels);
       const auto loss = counts[i] == 0 ? nothing() : loss_(batches[i]);
-      backward(loss, share, last);
+      backward(loss, scaler_ ? share * scaler_->scale() : share, last);
       if (counts[i] > 0) total += loss.detach().to(at::kCPU, at::kDouble) * share;
     }
     group_->all_reduce(total);
@@ -53,17 +65,28 @@ class InParts : public Stepper {
     gradients.reserve(wanted_.size());
     for (const auto& tensor : wanted_) gradients.push_back(tensor.grad());
     const at::NoGradGuard no_grad;
-    if (max_norm_ > 0)
-      if (const auto norm = clip_grad_norm(gradients, max_norm_); norm.defined())
-        done.grad_norm = norm.item<double>();
-    optimizer_->step(gradients, learning_rate);
-    subject_.after_step(number);
+    done.skipped = scaler_ && !scaler_->unscale(gradients);
+    if (!done.skipped) {
+      if (max_norm_ > 0)
+        if (const auto norm = clip_grad_norm(gradients, max_norm_); norm.defined())
+          done.grad_norm = norm.item<double>();
+      optimizer_->step(gradients, learning_rate);
+      subject_.after_step(number);
+    }
     for (auto& tensor : wanted_) tensor.mutable_grad() = at::Tensor();
     return done;
   }
 
-  NamedTensors state() const override { return optimizer_->state(); }
-  void restore(const SafetensorsFile& from) override { optimizer_->restore(from); }
+  NamedTensors state() const override {
+    auto all = optimizer_->state();
+    if (scaler_)
+      for (auto& each : scaler_->state()) all.push_back(std::move(each));
+    return all;
+  }
+  void restore(const SafetensorsFile& from) override {
+    if (scaler_) train::restore(scaler_->state(), from, /*part=*/true);
+    optimizer_->restore(from, /*part=*/scaler_.has_value());
+  }
 
  private:
   /// Adds to the tensors' grad.
@@ -91,6 +114,7 @@ class InParts : public Stepper {
   Compiled<at::Tensor(const ModelInputs&)> loss_;
   std::vector<at::Tensor> wanted_;
   std::unique_ptr<dist::GradientSum> sum_;
+  std::optional<LossScaler> scaler_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
@@ -98,7 +122,7 @@ class Whole : public Stepper {
  public:
   Whole(const Subject& subject, const TrainingArguments& arguments)
       : trained_(subject.tensors()),
-        step_(compile_step(subject.module(), subject.loss(), optimizer_of(arguments, trained_),
+        step_(compile_step(subject.module(), loss_of(subject, arguments), optimizer_of(arguments, trained_),
                            {.max_grad_norm = arguments.max_grad_norm, .compile = arguments.compile})) {
     std::map<const c10::TensorImpl*, std::string> names;
     for (const auto& each : trained_) names[each.tensor.unsafeGetTensorImpl()] = each.name;
@@ -113,7 +137,7 @@ class Whole : public Stepper {
         arguments.weight_decay == 0 ||
         std::all_of(trained.begin(), trained.end(), [](const Trained& each) { return each.decays; });
     return arguments.compile.backend != Backend::eager && arguments.gradient_accumulation_steps == 1 &&
-           arguments.optim != "adafactor" && one_decay && !arguments.loraplus_lr_ratio &&
+           arguments.optim != "adafactor" && one_decay && !arguments.loraplus_lr_ratio && !arguments.fp16 &&
            !subject.wants_gradients() && processes_of(arguments)->size() == 1;
   }
 

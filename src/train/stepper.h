@@ -6,7 +6,8 @@ namespace graft::train {
 
 struct Stepped {
   double loss;
-  std::optional<double> grad_norm;  ///< before clipping
+  std::optional<double> grad_norm = {};  ///< before clipping
+  bool skipped = false;                  ///< a gradient overflowed: nothing was changed
 };
 
 class Stepper {

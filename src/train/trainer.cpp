@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -56,6 +57,8 @@ nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
           {"max_grad_norm", a.max_grad_norm},
           {"max_steps", max_steps},
           {"gradient_accumulation_steps", a.gradient_accumulation_steps},
+          {"bf16", a.bf16},
+          {"fp16", a.fp16},
           {"seed", a.seed}};
 }
 
@@ -118,12 +121,13 @@ struct Trainer::Impl {
            static_cast<double>(batch) / static_cast<double>(data->batches());
   }
 
-  TrainingStep do_step(int64_t step) {
+  /// `skipped` steps before it changed nothing: the schedule does not count them.
+  TrainingStep do_step(int64_t step, int64_t skipped) {
     const auto start = Clock::now();
     TrainingStep done{.step = step + 1,
                       .max_steps = max_steps,
                       .epoch = epoch_after(step),
-                      .learning_rate = schedule.learning_rate(step)};
+                      .learning_rate = schedule.learning_rate(step - skipped)};
     const auto batches = batches_of(step);
     std::vector<int64_t> counts;
     counts.reserve(batches.size());
@@ -138,12 +142,14 @@ struct Trainer::Impl {
     if (labels == 0)
       throw UsageError("[train] the batches of step " + std::to_string(step + 1) +
                        " have no label that counts (all are -100)");
-    const auto [loss, norm] = stepper->step(batches, counts, labels, done.learning_rate, step);
+    const auto stepped = stepper->step(batches, counts, labels, done.learning_rate, step);
     buffers_from_first();
-    if (!std::isfinite(loss)) not_finite("loss", loss, step);
-    if (norm && !std::isfinite(*norm)) not_finite("norm of the gradients", *norm, step);
-    done.loss = loss;
-    done.grad_norm = norm;
+    if (!std::isfinite(stepped.loss)) not_finite("loss", stepped.loss, step);
+    if (stepped.grad_norm && !std::isfinite(*stepped.grad_norm))
+      not_finite("norm of the gradients", *stepped.grad_norm, step);
+    done.loss = stepped.loss;
+    done.grad_norm = stepped.grad_norm;
+    done.skipped = stepped.skipped;
     done.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return done;
   }
@@ -260,9 +266,11 @@ struct Trainer::Impl {
     const bool was_training = subject->module()->is_training();
     subject->module()->train(true);
     auto standing = train::standing_of(log, args.early_stopping_threshold);
+    auto skipped = std::count_if(log.begin(), log.end(), [](const auto& each) { return each.skipped; });
     for (auto step = static_cast<int64_t>(log.size()); step < max_steps && !has_waited_enough(standing);
          ++step) {
-      log.push_back(do_step(step));
+      log.push_back(do_step(step, skipped));
+      skipped += log.back().skipped ? 1 : 0;
       auto& done = log.back();
       out.losses.push_back(done.loss);
       out.step_seconds.push_back(done.seconds);

@@ -54,7 +54,8 @@ class Python:
             self.model.save_pretrained(folder)
         self.flags = ("--adapter", folder) if config is not None else ("--full",)
 
-    def train(self, data, steps, lr=1e-3, schedule="linear", warmup=0, decay=0.0, accumulate=1, clip=1.0, optim=torch.optim.AdamW):
+    def train(self, data, steps, lr=1e-3, schedule="linear", warmup=0, decay=0.0, accumulate=1, clip=1.0, optim=torch.optim.AdamW,
+              autocast=None):
         model = self.model.train()
         decayed = Trainer.get_decay_parameter_names(None, model)
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
@@ -62,22 +63,29 @@ class Python:
                   {"params": [p for n, p in named if n not in decayed], "weight_decay": 0.0}]
         optimizer = optim([g for g in groups if g["params"]], lr=lr)
         scheduler = transformers.get_scheduler(schedule, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
-        losses = []
+        losses, self.scales = [], []
+        scaler = torch.amp.GradScaler("cpu", enabled=autocast == torch.float16)
         for step in range(steps):
             rows = range(step * accumulate, (step + 1) * accumulate)
             labels = data.get("labels", data["input_ids"])
             count = sum((labels[i][:, 1:] != -100).sum() for i in rows)
             total = 0.0
             for i in rows:
-                loss = model(input_ids=data["input_ids"][i], labels=labels[i], num_items_in_batch=count).loss
-                loss.backward()
+                with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+                    loss = model(input_ids=data["input_ids"][i], labels=labels[i], num_items_in_batch=count).loss
+                scaler.scale(loss).backward()
                 total += loss.item()
+            scaler.unscale_(optimizer)
             if clip:
                 torch.nn.utils.clip_grad_norm_([p for _, p in named], clip)
-            optimizer.step()
+            scaler.step(optimizer)
+            self.scales.append(scaler.get_scale())
+            scaler.update()
+            skipped = scaler.get_scale() < self.scales[-1]
             if getattr(model, "peft_type", None) == "ADALORA":  # as PEFT asks for it in every loop
                 model.base_model.update_and_allocate(step)
-            scheduler.step()
+            if not skipped:  # as transformers' Trainer has it
+                scheduler.step()
             optimizer.zero_grad()
             losses.append(total)
         return losses
@@ -117,6 +125,25 @@ def test_loss_curve(checkpoints, tmp_path, subject, how):
         batch = data["input_ids"][0]
         ours, theirs = got.eval()(batch).logits, python.model.eval()(batch).logits
     assert (ours - theirs).abs().max() < 5e-3 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("how", COMPILE)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision(checkpoints, tmp_path, dtype, how):
+    """Under autocast, with float16's loss scaled: so much that the first gradients overflow, and their steps are left out."""
+    checkpoint = checkpoints("llama-gqa")
+    python = Python(checkpoint, SUBJECTS["lora"](), tmp_path / "adapter")
+    data = tokens(12)
+    flag = "--bf16" if dtype == "bfloat16" else "--fp16"
+    report, out = graft_train(checkpoint, data, tmp_path, "--learning-rate", 1e-2, flag, *python.flags, *COMPILE[how])
+    want = python.train(data, 12, lr=1e-2, autocast=getattr(torch, dtype))
+    rounding = torch.finfo(getattr(torch, dtype)).eps
+    assert_curve(report["losses"], want, 4 * rounding)
+    exact = Python(checkpoint, SUBJECTS["lora"](), tmp_path / "adapter").train(data, 12, lr=1e-2)
+    assert max(abs(a - b) for a, b in zip(report["losses"], exact)) > 1e-6
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    skipped = [after < before for before, after in zip(python.scales, [*python.scales[1:], python.scales[-1]])]
+    assert [line.get("skipped", False) for line in lines][:-1] == skipped[:-1]
 
 
 @pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt"])

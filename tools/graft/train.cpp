@@ -197,6 +197,10 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   option("--gradient-accumulation-steps", a.gradient_accumulation_steps, "Batches in one step");
   command.add_flag("--gradient-checkpointing", a.gradient_checkpointing, "Less memory, more time")
       ->group(group);
+  command.add_flag("--bf16", a.bf16, "The forward pass in bfloat16 where autocast allows it")->group(group);
+  command.add_flag("--fp16", a.fp16, "The same in float16, with the loss scaled")
+      ->group(group)
+      ->excludes("--bf16");
   option("--save-steps", a.save_steps, "A checkpoint in --output every so many steps; 0: none");
   command.add_option("--save-total-limit", a.save_total_limit, "Keep the last so many checkpoints")
       ->group(group);
