@@ -7,6 +7,7 @@
 //   generate.h     more tokens for a prompt: generate(*model, {.input_ids = ids}, config), Decoder
 //   trainer.h      the training loop: Trainer{peft, {.learning_rate = 1e-4}, read_tokens(file)}.train()
 //   process_group.h several processes that train together: ProcessGroup::connect()
+//   accelerator.h  a training loop of one's own: Accelerator, as Accelerate has it
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
@@ -15,6 +16,7 @@
 //   error.h        what is thrown
 //   version.h      which build this is
 #pragma once
+#include "graft/accelerator.h"
 #include "graft/cache.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
