@@ -130,6 +130,7 @@ std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int
 
 at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
   const std::lock_guard<std::mutex> lock(guard_);
+  if (seen_.is_in_training(weight)) return packed_ = at::Tensor();  // it would be laid out in every call
   if (!seen_.is(weight)) {
     packed_ = pack(weight.detach());
     seen_.see(weight);
@@ -138,7 +139,8 @@ at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
 }
 
 at::Tensor PackedProduct::run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return multiply(x, packed_for(weight), weight, bias);
+  const auto packed = packed_for(weight);
+  return packed.defined() ? multiply(x, packed, weight, bias) : at::linear(x, weight, bias);
 }
 
 }  // namespace graft

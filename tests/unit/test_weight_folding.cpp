@@ -3,6 +3,7 @@
 #include "passes/weight_folding.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <thread>
 
@@ -159,6 +160,39 @@ TEST_F(FoldedRun, TensorsWithoutVersionsAreNotKept) {
     EXPECT_TRUE(at::allclose(run->run({x, w, b, a})[0], want()));
     a.mul_(2);
   }
+}
+
+/// torch's C++ optimizers change parameters through data(), which no version counts.
+TEST_F(FoldedRun, AnOptimizerIsNoticed) {
+  const auto run = build();
+  b.set_requires_grad(true);
+  torch::optim::SGD optimizer({b}, 0.5);
+  const auto check = [&](const char* when) {
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::allclose(run->run({x, w, b, a})[0], want())) << when;
+  };
+  check("before training");
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    want().sum().backward();
+    check("with a gradient");
+    optimizer.step();
+    check("after a step");
+    optimizer.zero_grad();
+    check("when the gradient is gone");
+  }
+  b.set_requires_grad(false);
+  check("when training is over");
+}
+
+TEST_F(FoldedRun, AGradientFromBeforeIsNoticed) {
+  const auto run = build();
+  b.set_requires_grad(true);
+  want().sum().backward();
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::allclose(run->run({x, w, b, a})[0], want()));
+  torch::optim::SGD({b}, 0.5).step();
+  EXPECT_TRUE(at::allclose(run->run({x, w, b, a})[0], want()));
 }
 
 TEST_F(FoldedRun, ThreadsWithOtherWeightsDoNotMeet) {
