@@ -92,6 +92,7 @@ def test_page_stands_alone(graft_alone):
     assert not re.search(r"<script|<link|<img|<iframe|@import|url\(|https?:", page)
 
 
+@pytest.mark.full  # minutes
 def test_against_peft(tmp_path):
     """Both sides load the same files and compute the same; C3A's gradients are wrong in PEFT and are not compared."""
     only = "c3a-fwd+bwd,prefix-fwd+bwd,use-mixed,load-2nd"
