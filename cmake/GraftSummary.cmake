@@ -2,6 +2,7 @@ message(STATUS "graft ${GRAFT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_SYSTEM_PROC
 message(STATUS "  torch      ${Torch_VERSION}")
 message(STATUS "  LLVM       ${GRAFT_BUILT_LLVM}   (CPU code generation)")
 message(STATUS "  CUDA       ${GRAFT_HAVE_CUDA}")
-message(STATUS "  ICU        ${GRAFT_HAVE_ICU}   (WordPiece tokenizer)")
+message(STATUS "  ICU        ${GRAFT_HAVE_ICU}   (tokenizers)")
+message(STATUS "  minja      ${GRAFT_HAVE_MINJA}   (chat templates)")
 message(STATUS "  sanitizers ${GRAFT_SANITIZE}")
 message(STATUS "  tests ${GRAFT_BUILD_TESTS}, examples ${GRAFT_BUILD_EXAMPLES}, fuzzers ${GRAFT_FUZZ}, shared ${BUILD_SHARED_LIBS}")

@@ -9,12 +9,14 @@
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
+//   chat_template.h  conversations to text
 //   config.h       config.json
 //   safetensors.h  tensor files
 //   error.h        what is thrown
 //   version.h      which build this is
 #pragma once
 #include "graft/cache.h"
+#include "graft/chat_template.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/config.h"

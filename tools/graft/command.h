@@ -12,6 +12,7 @@ class WrongUsage : public std::runtime_error {
 };
 
 void add_bench(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_forward(CLI::App& app);
