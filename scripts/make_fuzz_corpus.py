@@ -127,11 +127,56 @@ IR_SEEDS = {
 }
 
 
+TOKENIZER_SEEDS = {
+    "bpe": {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<unk>": 3}, "merges": ["a b"], "unk_token": "<unk>", "fuse_unk": True},
+            "pre_tokenizer": {"type": "Split", "pattern": {"Regex": " ?\\w+|\\s+(?!\\S)"}, "behavior": "Isolated", "invert": False}},
+    "bytes": {"model": {"type": "BPE", "vocab": {"<0x61>": 0, "▁": 1, "x": 2}, "merges": [], "byte_fallback": True},
+              "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+              "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}},
+    "byte_level": {"model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ġa": 2}, "merges": ["Ġ a"]},
+                   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, "decoder": {"type": "ByteLevel"}},
+    "unigram": {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["▁", -1.5], ["ab", -2.0], ["a", -3.0]]},
+                "normalizer": {"type": "NFKC"}, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
+    "word_level": {"model": {"type": "WordLevel", "vocab": {"a": 0, "<unk>": 1}, "unk_token": "<unk>"}, "pre_tokenizer": {"type": "Whitespace"}},
+    "word_piece": {"model": {"type": "WordPiece", "vocab": {"a": 0, "##b": 1, "[UNK]": 2}, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9},
+                   "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+                   "added_tokens": [{"id": 3, "content": "[MASK]", "single_word": False, "lstrip": True, "rstrip": False, "normalized": False, "special": True}],
+                   "post_processor": {"type": "BertProcessing", "sep": ["[UNK]", 2], "cls": ["a", 0]}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}},
+}
+
+
+def protobuf(*fields):
+    """Fields as (number, value): a text or bytes, a whole number, or a float."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, float):
+            out += bytes([number << 3 | 5]) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            tag = number << 3
+            out += (bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])) + bytes([value])
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            out += bytes([number << 3 | 2, len(value)]) + value
+    return out
+
+
+def sentencepiece_seeds():
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("▁", -1.0, 1), ("a", -2.0, 1), ("b", -3.0, 1), ("ab", -2.5, 1), ("▁ab", -4.0, 5), ("x=", 0.0, 4), ("<0x41>", 0.0, 6)]
+    body = [(1, protobuf((1, text), (2, score), (3, kind))) for text, score, kind in pieces]
+    unit = struct.pack("<III", 0, 0, 0)  # a trie of three empty units
+    return {
+        "sp_unigram": protobuf(*body, (2, protobuf((3, 1))), (3, protobuf((1, "nfkc"), (2, struct.pack("<I", len(unit)) + unit + b"x\0")))),
+        "sp_bpe": protobuf(*body, (2, protobuf((3, 2), (35, 1))), (3, protobuf((3, 1), (4, 0)))),
+        "sp_words": protobuf(*body, (2, protobuf((3, 3)))),
+        "sp_cut": protobuf(*body)[:-2],
+    }
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: make_fuzz_corpus.py FOLDER")
     root = pathlib.Path(sys.argv[1])
-    for folder in ("safetensors_header", "gguf", "json", "ir"):
+    for folder in ("safetensors_header", "gguf", "json", "ir", "tokenizer"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for name, (text, size) in safetensors_seeds().items():
         header = text.encode()
@@ -147,6 +192,10 @@ def main():
         (root / "json" / name).write_bytes(text.encode())
     for name, text in IR_SEEDS.items():
         (root / "ir" / name).write_text(text)
+    for name, document in TOKENIZER_SEEDS.items():
+        (root / "tokenizer" / name).write_bytes(json.dumps({"version": "1.0", **document}, ensure_ascii=False).encode())
+    for name, data in sentencepiece_seeds().items():
+        (root / "tokenizer" / name).write_bytes(data)
 
 
 if __name__ == "__main__":

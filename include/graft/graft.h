@@ -11,6 +11,7 @@
 //   leaves.h       which tensors a type of yours holds, for compile()
 //   cache.h        key/value caches for decoding
 //   tokenizer.h    text to token ids and back
+//   chat_template.h  conversations to text
 //   config.h       config.json
 //   safetensors.h  tensor files
 //   error.h        what is thrown
@@ -18,6 +19,7 @@
 #pragma once
 #include "graft/accelerator.h"
 #include "graft/cache.h"
+#include "graft/chat_template.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/config.h"

@@ -5,8 +5,8 @@
 //   std::string text = tokenizer->decode(batch[0].ids);
 //
 // A tokenizer never changes after it is loaded, so one may be used from many threads at once.
-// WordPiece (BERT and its family) is known; any other kind is a ConfigError that names what was found and
-// what is known.
+// docs/tokenizers.md lists the kinds that are known; another one is a ConfigError that names what was found
+// and what is known.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -41,8 +41,9 @@ class Tokenizer {
     bool operator==(const Encoding&) const = default;
   };
 
-  /// Reads a tokenizer.json, or a model folder: its tokenizer.json, else a BERT vocab.txt (with
-  /// tokenizer_config.json where there is one). Throws IoError when there is neither, FormatError for what is
+  /// Reads a tokenizer.json, SentencePiece's tokenizer.model, a GGUF file, or a model folder: its
+  /// tokenizer.json, else its GGUF file, tokenizer.model or BERT vocab.txt (with tokenizer_config.json where
+  /// there is one). Throws IoError when there is neither, FormatError for what is
   /// malformed, ConfigError for what is not supported.
   static std::shared_ptr<const Tokenizer> from_pretrained(const std::filesystem::path& folder_or_file);
 

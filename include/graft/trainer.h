@@ -91,14 +91,16 @@ struct JsonlOptions {
   std::optional<int64_t> max_length = {};  ///< longer rows are cut
   /// Fewer different shapes, of which each is compiled by itself.
   int64_t pad_to_multiple_of = 1;
+  /// Of rows with messages only what the assistant says is judged; else all of it.
+  bool assistant_only_loss = true;
   bool skip_bad_rows = false;                          ///< else the first one is an error
   std::function<void(int64_t count)> on_skipped = {};  ///< told how many were left out
 };
 
 /// A file with one JSON object a line: {"input_ids": [..][, "labels": [..]]}, {"text": ..[, "text_pair":
-/// ..]}, or {"prompt": .., "completion": ..}, of which the prompt is not judged; for a classifier with
-/// "label". Other fields are left alone. FormatError names the line and the reason. Text goes through the
-/// tokenizer in the folder `tokenizer`.
+/// ..]}, {"prompt": .., "completion": ..}, of which the prompt is not judged, or {"messages": [..][, "tools":
+/// [..]]}, put through the model's chat template; for a classifier with "label". Other fields are left alone.
+/// FormatError names the line and the reason. Text goes through the tokenizer in the folder `tokenizer`.
 std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path,
                                                const PreTrainedModel& model,
                                                const std::filesystem::path& tokenizer,

@@ -1,131 +1,19 @@
-// Reads a tokenizer from its files: tokenizer.json, or a BERT vocab.txt turned into one.
-#include <algorithm>
-
+// Reads a tokenizer from its files: tokenizer.json, a GGUF file or a BERT vocab.txt turned into one, or
+// SentencePiece's tokenizer.model.
 #include "graft/error.h"
-#include "io/bert_text.h"
 #include "io/format/bert_vocab.h"
 #include "io/format/gguf_tokenizer.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
-#include "io/format/template_processor.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/gguf.h"
-#include "io/tokenizer_pipeline.h"
-#include "io/tokenizer_registry.h"
+#include "io/tokenizer_document.h"
 
 namespace graft::io {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
-
-Side read_side(Fields& fields, std::string_view key, const std::string& fallback) {
-  const std::string side = fields.string(key, fallback);
-  if (side == "Right" || side == "right") return Side::right;
-  if (side == "Left" || side == "left") return Side::left;
-  fields.fail("has the " + std::string(key) + " " + quote(side) + "; known are right and left");
-}
-
-// Lengths (max_length, stride, Fixed, pad_to_multiple_of) are read past on purpose: see BatchEncodeOptions.
-Truncation read_truncation(const json& value, const std::string& label) {
-  Fields fields(value, label);
-  Truncation truncation;
-  truncation.side = read_side(fields, "direction", "Right");
-  const std::string strategy = fields.string("strategy");
-  using Strategy = Truncation::Strategy;
-  if (strategy == "LongestFirst")
-    truncation.strategy = Strategy::longest_first;
-  else if (strategy == "OnlyFirst")
-    truncation.strategy = Strategy::only_first;
-  else if (strategy == "OnlySecond")
-    truncation.strategy = Strategy::only_second;
-  else
-    fields.fail("has the strategy " + quote(strategy) + "; known are LongestFirst, OnlyFirst, OnlySecond");
-  fields.ignore({"max_length", "stride"});
-  fields.finish();
-  return truncation;
-}
-
-Padding read_padding(const json& value, const std::string& label) {
-  Fields fields(value, label);
-  Padding padding;
-  padding.side = read_side(fields, "direction", "Right");
-  padding.id = fields.number("pad_id");
-  padding.type_id = fields.number("pad_type_id");
-  fields.ignore({"strategy", "pad_to_multiple_of", "pad_token"});
-  fields.finish();
-  return padding;
-}
-
-std::vector<AddedToken> read_added_tokens(const json* list, const std::string& label,
-                                          const TokenizerPipeline& parts) {
-  std::vector<AddedToken> tokens;
-  if (!list) return tokens;
-  if (!list->is_array()) throw ConfigError("[tokenizer] " + label + " must be a list");
-  // A token that the model does not have gets the next free id, whatever the file says: so does the Rust
-  // library. A file that says otherwise would mean one thing there and another to its reader, so it is
-  // refused.
-  int64_t next_id = parts.model->vocab_size();
-  for (const json& entry : *list) {
-    Fields fields(entry, label);
-    AddedToken token = {.id = fields.number("id"),
-                        .content = fields.string("content"),
-                        .single_word = fields.boolean("single_word"),
-                        .lstrip = fields.boolean("lstrip"),
-                        .rstrip = fields.boolean("rstrip"),
-                        .normalized = fields.boolean("normalized"),
-                        .special = fields.boolean("special")};
-    fields.finish();
-    const auto known = parts.model->token_to_id(token.content);
-    const int64_t id = known ? *known : next_id++;
-    if (id != token.id)
-      fields.fail("gives " + quote(token.content) + " the id " + std::to_string(token.id) + ", but " +
-                  (known ? "the vocabulary has it at " : "the next free id is ") + std::to_string(id));
-    token.pattern =
-        token.normalized && parts.normalizer ? parts.normalizer->normalize(token.content) : token.content;
-    tokens.push_back(std::move(token));
-  }
-  return tokens;
-}
-
-TokenizerPipeline build(const json& document, const std::string& label) {
-  Fields fields(document, label);
-  if (const std::string version = fields.string("version", "1.0"); version != "1.0")
-    fields.fail("is of version " + quote(version) + "; known is 1.0");
-  TokenizerPipeline parts;
-  parts.normalizer = make_normalizer(fields.find("normalizer"), label);
-  parts.pre_tokenizer = make_pre_tokenizer(fields.find("pre_tokenizer"), label);
-  parts.model = make_token_model(fields.find("model"), label);
-  parts.post_processor = make_post_processor(fields.find("post_processor"), label);
-  if (!parts.post_processor)
-    parts.post_processor = std::make_unique<TemplateProcessor>(TemplateProcessor::plain());
-  parts.decoder = make_decoder(fields.find("decoder"), label);
-  parts.added = std::make_unique<AddedTokens>(
-      read_added_tokens(fields.find("added_tokens"), label + ", added_tokens", parts), is_word);
-  if (const json* value = fields.find("truncation"))
-    parts.truncation = read_truncation(*value, label + ", truncation");
-  if (const json* value = fields.find("padding")) parts.padding = read_padding(*value, label + ", padding");
-  fields.finish();
-  return parts;
-}
-
-// tokenizer_config.json fills in what tokenizer.json leaves open: sides and the pad token. The rest of it is
-// transformers' own.
-void apply_config(const json& document, const json& config_json, const std::string& label,
-                  TokenizerPipeline& parts) {
-  Fields config(config_json, label);
-  const auto open = [&](const char* key) { return !document.contains(key) || document[key].is_null(); };
-  if (open("truncation")) parts.truncation.side = read_side(config, "truncation_side", "right");
-  if (!open("padding")) return;
-  parts.padding.side = read_side(config, "padding_side", "right");
-  const json* value = config.find("pad_token");
-  const std::string token = value ? special_token_content(*value, label + ", \"pad_token\"") : "[PAD]";
-  if (const AddedToken* added = parts.added->find(token))
-    parts.padding.id = added->id;
-  else
-    parts.padding.id = parts.model->token_to_id(token);
-}
 
 std::string_view as_text(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -134,11 +22,11 @@ std::string_view as_text(const MappedFile& file) {
 TokenizerPipeline load_gguf_tokenizer(const fs::path& path) {
   const auto file = GgufFile::open(path);
   const json document = gguf_tokenizer_document(file->header(), file->label());
-  TokenizerPipeline parts = build(document, path.string());
+  TokenizerPipeline parts = build_tokenizer(document, path.string());
   json config = json::object();
   if (const auto* pad = gguf_special_token(file->header(), "padding", file->label()))
     config["pad_token"] = *pad;
-  apply_config(document, config, path.string(), parts);
+  apply_tokenizer_config(document, config, path.string(), parts);
   return parts;
 }
 
@@ -152,16 +40,23 @@ TokenizerPipeline load_tokenizer(const fs::path& folder_or_file) {
   const fs::path config_file = folder_or_file / "tokenizer_config.json",
                  vocab_file = folder_or_file / "vocab.txt";
   const json config = is_folder && fs::exists(config_file) ? read_json_file(config_file) : json::object();
+  const fs::path pieces_file = is_folder ? folder_or_file / "tokenizer.model" : folder_or_file;
+  if (is_folder ? !fs::exists(file) && fs::exists(pieces_file)
+                : fs::exists(file) && folder_or_file.extension() == ".model")
+    return build_sentencepiece(as_text(MappedFile(pieces_file)), pieces_file.string(),
+                               is_folder && fs::exists(config_file) ? &config : nullptr,
+                               config_file.string());
   json document;
   if (fs::exists(file))
     document = read_json_file(file);
   else if (is_folder && fs::exists(vocab_file))
     document = bert_tokenizer_document(as_text(MappedFile(vocab_file)), config, config_file.string());
   else
-    throw IoError("[tokenizer] " + quote_path(folder_or_file) +
-                  (is_folder ? " has neither tokenizer.json nor vocab.txt" : " does not exist"));
-  TokenizerPipeline parts = build(document, fs::exists(file) ? file.string() : vocab_file.string());
-  apply_config(document, config, config_file.string(), parts);
+    throw IoError(
+        "[tokenizer] " + quote_path(folder_or_file) +
+        (is_folder ? " has neither tokenizer.json, tokenizer.model nor vocab.txt" : " does not exist"));
+  TokenizerPipeline parts = build_tokenizer(document, fs::exists(file) ? file.string() : vocab_file.string());
+  apply_tokenizer_config(document, config, config_file.string(), parts);
   return parts;
 }
 

@@ -8,6 +8,7 @@
 #include "io/format/quote.h"
 #include "io/format/utf8.h"
 #include "nn/loss.h"
+#include "train/chat_row.h"
 
 namespace graft::train {
 using nlohmann::json;
@@ -39,13 +40,14 @@ std::optional<int64_t> positions_of(const Config& config) {
 }  // namespace
 
 RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder,
-                     std::optional<int64_t> max_length)
+                     std::optional<int64_t> max_length, bool assistant_only_loss)
     : task_(find_architecture(model.architecture()).task),
       num_labels_(model.config().num_labels()),
       vocab_size_(model.config().integer("vocab_size", 0)),
       positions_(positions_of(model.config())),
       max_length_(max_length),
-      folder_(std::move(folder)) {
+      folder_(std::move(folder)),
+      assistant_only_loss_(assistant_only_loss) {
   if (task_ == Task::base)
     throw UsageError("[train] " + model.architecture() +
                      " has no head and so no loss; train a checkpoint with a head");
@@ -120,6 +122,20 @@ void RowReader::read_completion(const json& row, Example& example) {
   example.labels = std::move(labels);
 }
 
+void RowReader::read_messages(std::string_view line, Example& example) {
+  if (task_ != Task::causal_lm) refuse("\"messages\" are for causal language models");
+  if (!chat_) {
+    try {
+      chat_ = ChatTemplate::from_pretrained(folder_);
+    } catch (const Error& error) {  // not the row's fault
+      throw UsageError(std::string("[train] the rows have messages, which need a chat template: ") +
+                       error.what());
+    }
+  }
+  // Once more, since templates may show objects, whose keys then come in the order of the file.
+  example = chat_example(io::parse_ordered_json(line, "the row"), *chat_, tokenizer(), assistant_only_loss_);
+}
+
 void RowReader::read_class(const json& row, Example& example) const {
   const auto* key = row.contains("label") ? "label" : "labels";
   if (!row.contains(key)) refuse("\"label\" is missing");
@@ -176,10 +192,12 @@ Example RowReader::read(std::string_view line) {
     read_ids(row, example);
   else if (row.contains("text"))
     read_text(row, example);
+  else if (row.contains("messages"))
+    read_messages(line, example);
   else if (row.contains("prompt") || row.contains("completion"))
     read_completion(row, example);
   else
-    refuse("there is none of \"input_ids\", \"text\", and \"prompt\" with \"completion\"");
+    refuse("there is none of \"input_ids\", \"text\", \"messages\", and \"prompt\" with \"completion\"");
   if (task_ == Task::sequence_classification) read_class(row, example);
   if (max_length_ && example.input_ids.size() > static_cast<size_t>(*max_length_)) {
     const auto length = static_cast<size_t>(*max_length_);

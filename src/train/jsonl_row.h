@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "graft/chat_template.h"
 #include "graft/model.h"
 #include "graft/tokenizer.h"
 #include "models/architecture.h"
@@ -24,7 +25,8 @@ struct Example {
 class RowReader {
  public:
   /// The tokenizer is looked for in `folder` when the first row with text comes.
-  RowReader(const PreTrainedModel& model, std::filesystem::path folder, std::optional<int64_t> max_length);
+  RowReader(const PreTrainedModel& model, std::filesystem::path folder, std::optional<int64_t> max_length,
+            bool assistant_only_loss);
 
   /// FormatError with the reason, without the place.
   Example read(std::string_view line);
@@ -35,6 +37,7 @@ class RowReader {
   void read_ids(const nlohmann::json& row, Example& example) const;
   void read_text(const nlohmann::json& row, Example& example);
   void read_completion(const nlohmann::json& row, Example& example);
+  void read_messages(std::string_view line, Example& example);
   void read_class(const nlohmann::json& row, Example& example) const;
   void check(const Example& example) const;
 
@@ -42,7 +45,9 @@ class RowReader {
   int64_t num_labels_, vocab_size_;
   std::optional<int64_t> positions_, eos_, max_length_;
   std::filesystem::path folder_;
+  bool assistant_only_loss_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_;
 };
 
 }  // namespace graft::train

@@ -22,6 +22,7 @@ class Failed : public std::exception {
 };
 
 void add_bench(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_combine(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_forward(CLI::App& app);

@@ -40,8 +40,10 @@ std::vector<std::string> used(const std::vector<std::string>& names, const PeftM
 
 }  // namespace
 
-void ModelFlags::add_to(CLI::App& command) {
-  command.add_option("--model", model, "Checkpoint folder: config.json and safetensors; or a .gguf file")
+void ModelFlags::add_to(CLI::App& command, bool positional) {
+  command
+      .add_option(positional ? "model,--model" : "--model", model,
+                  "Checkpoint folder: config.json and safetensors; or a .gguf file")
       ->required();
   command.add_option("--dtype", dtype, "Dtype of the weights (default: the checkpoint's)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));

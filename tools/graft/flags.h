@@ -14,7 +14,8 @@ namespace graft::cli {
 struct ModelFlags {
   std::string model, dtype, device = "cpu";
 
-  void add_to(CLI::App& command);
+  /// `positional`: the model may be given without --model.
+  void add_to(CLI::App& command, bool positional = false);
   /// By the architecture that the checkpoint names.
   std::shared_ptr<PreTrainedModel> load() const;
   /// With a head for the next token, whatever head the checkpoint has.

@@ -10,6 +10,8 @@
 
 #include "command.h"
 #include "flags.h"
+#include "generation_flags.h"
+#include "graft/chat_template.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
 #include "inputs.h"
@@ -25,43 +27,25 @@ struct GenerateFlags {
   ModelFlags model;
   AdapterFlags adapter;
   CompileFlags compile;
+  GenerationFlags generation;
   std::vector<std::string> prompts;
   std::string input, output, report;
-  bool ignore_eos = false, do_sample = false, json = false;
-  // What is given goes before what the checkpoint says.
-  std::optional<int64_t> max_new_tokens, min_new_tokens, top_k;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<uint64_t> seed;
-  CLI::App* command = nullptr;
+  std::string system;
+  bool chat = false, json = false;
 
   void add_to(CLI::App& app);
   void check() const;
-  GenerationConfig config() const;
 };
 
 void GenerateFlags::add_to(CLI::App& app) {
-  command = &app;
   model.add_to(app);
   app.add_option("--prompt", prompts, "Text to go on with; several are one batch");
+  app.add_flag("--chat", chat,
+               "Each prompt is a user's message, to be put through the model's chat template");
+  app.add_option("--system", system, "With --chat: the system message");
   app.add_option("--input", input, "safetensors with input_ids [, attention_mask], padding on the left");
   app.add_option("--output", output, "safetensors to write: sequences, the prompt included");
-  app.add_option("--max-new-tokens", max_new_tokens, "Tokens to add at most")->check(CLI::PositiveNumber);
-  app.add_option("--min-new-tokens", min_new_tokens, "No end before so many")->check(CLI::NonNegativeNumber);
-  app.add_flag("--ignore-eos", ignore_eos, "Go on after the end of a sequence");
-  app.add_option("--repetition-penalty", repetition_penalty,
-                 "Above 1: tokens that are there become less likely");
-  constexpr auto group = "Sampling";
-  app.add_flag("--do-sample,!--greedy", do_sample,
-               "Draw tokens; --greedy: take the likeliest (default: what generation_config.json says, else "
-               "greedy)")
-      ->group(group);
-  app.add_option("--temperature", temperature, "Divides the logits")->group(group);
-  app.add_option("--top-k", top_k, "Draw among the K likeliest; 0: all")->group(group);
-  app.add_option("--top-p", top_p, "Draw among the likeliest that together have this probability")
-      ->group(group);
-  app.add_option("--min-p", min_p, "Leave out what is less likely than this share of the likeliest")
-      ->group(group);
-  app.add_option("--seed", seed, "The same seed draws the same tokens")->group(group);
+  generation.add_to(app);
   app.add_option("--report", report, "Write times and counters as JSON");
   app.add_flag("--json", json, "Print sequences, texts and the report as JSON");
   adapter.add_to(app);
@@ -71,29 +55,8 @@ void GenerateFlags::add_to(CLI::App& app) {
 void GenerateFlags::check() const {
   if (prompts.empty() == input.empty())
     throw WrongUsage("give the prompt as text (--prompt) or as token ids (--input), one of them");
-}
-
-GenerationConfig GenerateFlags::config() const {
-  auto config = GenerationConfig::from_pretrained(model.model);
-  if (command->count("--do-sample") > 0) config.do_sample = do_sample;
-  for (const char* flag : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"})
-    if (!config.do_sample && command->count(flag) > 0)
-      throw WrongUsage(std::string(flag) + " says how to draw: give --do-sample too");
-  if (max_new_tokens) config.max_new_tokens = max_new_tokens;
-  if (min_new_tokens) config.min_new_tokens = min_new_tokens;
-  if (temperature) config.temperature = *temperature;
-  if (top_k) config.top_k = *top_k;
-  if (top_p) config.top_p = *top_p;
-  if (min_p) config.min_p = min_p;
-  if (repetition_penalty) config.repetition_penalty = *repetition_penalty;
-  if (ignore_eos) config.eos_token_id.clear();
-  if (config.do_sample) config.seed = seed;
-  try {
-    config.check();
-  } catch (const UsageError& error) {
-    throw WrongUsage(error.what());
-  }
-  return config;
+  if (chat && prompts.empty()) throw WrongUsage("--chat needs a --prompt");
+  if (!chat && !system.empty()) throw WrongUsage("--system is for --chat");
 }
 
 /// When tokens came.
@@ -132,13 +95,16 @@ std::vector<int64_t> row_of(const at::Tensor& sequences, int64_t row, int64_t fr
 /// Everything about one run of the command.
 class Generation {
  public:
-  explicit Generation(const GenerateFlags& flags) : flags_(flags), config_(flags.config()) {
+  explicit Generation(const GenerateFlags& flags)
+      : flags_(flags), config_(flags.generation.config(flags.model.model)) {
     flags.compile.options();  // wrong ones before anything is loaded
     if (!flags.prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
+    auto prompts = flags.prompts;
+    if (flags.chat) put_through_template(prompts);
     model_ = flags.model.load_causal_lm();
     peft_ = flags.adapter.load(model_, flags.model.model, /*trainable=*/false);
-    prompt_ =
-        tokenizer_ ? encode_prompts(*tokenizer_, flags.prompts, pad()) : read_inputs(flags.input, *model_);
+    prompt_ = tokenizer_ ? encode_prompts(*tokenizer_, prompts, pad(), !flags.chat)
+                         : read_inputs(flags.input, *model_);
   }
 
   void run() {
@@ -168,6 +134,16 @@ class Generation {
   }
 
  private:
+  void put_through_template(std::vector<std::string>& prompts) const {
+    const auto chat = ChatTemplate::from_pretrained(flags_.model.model);
+    for (auto& prompt : prompts) {
+      std::vector<ChatMessage> messages;
+      if (!flags_.system.empty()) messages.push_back({"system", flags_.system});
+      messages.push_back({"user", prompt});
+      prompt = chat->render(messages, {.add_generation_prompt = true});
+    }
+  }
+
   int64_t pad() const {
     return config_.pad_token_id.value_or(tokenizer_ ? tokenizer_->pad_token_id().value_or(0) : 0);
   }

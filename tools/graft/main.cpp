@@ -29,9 +29,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", graft::build_summary());
   app.require_subcommand(1);
   for (auto* add :
-       {graft::cli::add_forward, graft::cli::add_generate, graft::cli::add_train, graft::cli::add_init,
-        graft::cli::add_merge, graft::cli::add_combine, graft::cli::add_explain, graft::cli::add_info,
-        graft::cli::add_tokenize, graft::cli::add_launch, graft::cli::add_bench})
+       {graft::cli::add_forward, graft::cli::add_generate, graft::cli::add_chat, graft::cli::add_train,
+        graft::cli::add_init, graft::cli::add_merge, graft::cli::add_combine, graft::cli::add_explain,
+        graft::cli::add_info, graft::cli::add_tokenize, graft::cli::add_launch, graft::cli::add_bench})
     add(app);
   try {
     app.parse(argc, argv);

@@ -17,11 +17,13 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& model) {
   }
 }
 
-ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad) {
+ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad,
+                           bool special) {
   std::vector<std::vector<int64_t>> rows;
+  rows.reserve(texts.size());
   size_t width = 0;
   for (const auto& text : texts) {
-    rows.push_back(tokenizer.encode(text).ids);
+    rows.push_back(tokenizer.encode(text, {}, special).ids);
     if (rows.back().empty()) throw UsageError("[generate] the prompt \"" + text + "\" has no tokens");
     width = std::max(width, rows.back().size());
   }

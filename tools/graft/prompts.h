@@ -11,8 +11,9 @@ namespace graft::cli {
 /// The checkpoint's tokenizer; an error that says what to do where it has none that can be read.
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& model);
 
-/// One row each, padded on the left.
-ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad);
+/// One row each, padded on the left. `special` adds special tokens; a chat template has put them in already.
+ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad,
+                           bool special = true);
 
 /// Text that grows with its tokens: gives what is new, and holds back what the next token may still change
 /// (an unfinished character, a space that is taken back).

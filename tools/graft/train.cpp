@@ -238,6 +238,8 @@ void add_train(CLI::App& app) {
                       "safetensors with input_ids [steps, batch, seq], taken in order [, labels, ...]");
   command->add_option("--eval-data", flags->eval_data,
                       "JSONL or safetensors: loss, perplexity and accuracy on it at the end");
+  command->add_flag("--assistant-only-loss,!--no-assistant-only-loss", flags->rows.assistant_only_loss,
+                    "Of rows with messages, judge what the assistant says (default), or all of it");
   command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and go on");
   command->add_option("--max-length", flags->rows.max_length, "Cut longer rows of --data");
   command

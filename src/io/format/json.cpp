@@ -13,11 +13,12 @@ using nlohmann::json;
 
 /// Builds the value. Pointers into it stay valid: an object or array does not grow while one of its members
 /// is open.
+template <class Json>
 class TreeSax final : public StrictSax {
  public:
   TreeSax(std::string_view label, size_t max_depth) : StrictSax("[json]", std::string(label), max_depth) {}
 
-  json take() { return std::move(root_); }
+  Json take() { return std::move(root_); }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -34,40 +35,48 @@ class TreeSax final : public StrictSax {
   }
 
  protected:
-  void open_object() override { open_.push_back(add(json::object())); }
-  void open_array() override { open_.push_back(add(json::array())); }
+  void open_object() override { open_.push_back(add(Json::object())); }
+  void open_array() override { open_.push_back(add(Json::array())); }
   void close_object() override { open_.pop_back(); }
   void close_array() override { open_.pop_back(); }
 
  private:
-  json* add(json value) {
-    json* slot = &root_;
+  Json* add(Json value) {
+    Json* slot = &root_;
     if (!open_.empty()) {
       slot = open_.back()->is_array() ? &open_.back()->emplace_back() : member_;
     }
     *slot = std::move(value);
     return slot;
   }
-  bool put(json value) {
+  bool put(Json value) {
     add(std::move(value));
     return true;
   }
 
-  json root_;
-  std::vector<json*> open_;
-  json* member_ = nullptr;  // where the value of the last key goes
+  Json root_;
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // where the value of the last key goes
 };
 
-}  // namespace
-
-json parse_json(std::string_view text, std::string_view label, JsonLimits limits) {
-  TreeSax sax(label, limits.max_depth);
+template <class Json>
+Json parsed(std::string_view text, std::string_view label, JsonLimits limits) {
+  TreeSax<Json> sax(label, limits.max_depth);
   if (text.size() > limits.max_bytes) {
     sax.fail("the JSON has " + std::to_string(text.size()) + " bytes, more than the " +
              std::to_string(limits.max_bytes) + " allowed");
   }
   parse_strict(text, sax);
   return sax.take();
+}
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view label, JsonLimits limits) {
+  return parsed<json>(text, label, limits);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view label, JsonLimits limits) {
+  return parsed<nlohmann::ordered_json>(text, label, limits);
 }
 
 json read_json_file(const std::filesystem::path& path, JsonLimits limits) {

@@ -19,6 +19,10 @@ struct JsonLimits {
 /// Throws FormatError, which names `label` and the place in the text.
 nlohmann::json parse_json(std::string_view text, std::string_view label, JsonLimits limits = {});
 
+/// The same, with the keys of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view label,
+                                          JsonLimits limits = {});
+
 /// Throws IoError when the file cannot be read, else as parse_json with the path as label.
 nlohmann::json read_json_file(const std::filesystem::path& path, JsonLimits limits = {});
 
