@@ -85,12 +85,15 @@ class Adapters : public Subject {
   }
 
   void load(const fs::path& dir) override {
-    load_where(dir, [](const std::string&) { return true; });
+    for (const auto& [name, from] : folders(dir)) peft_->hotswap_adapter(from, name);
   }
-  /// AdaLoRA's file has only the ranks of the moment: training goes on with all of them, which are in
-  /// unsaved().
+
+  /// Into the tensors that are there, so that they lie in memory as in a run that was never interrupted: some
+  /// products round by that. AdaLoRA's file has only the ranks of the moment: training goes on with all of
+  /// them, which are in unsaved().
   void load_to_resume(const fs::path& dir) override {
-    load_where(dir, [this](const std::string& name) { return !allocates(name); });
+    for (const auto& [name, from] : folders(dir))
+      if (!allocates(name) && !copy_from(from, name)) peft_->hotswap_adapter(from, name);
   }
 
   NamedTensors unsaved() const override {
@@ -117,14 +120,27 @@ class Adapters : public Subject {
   }
 
  private:
-  template <class Wanted>
-  void load_where(const fs::path& dir, const Wanted& wanted) {
-    const auto active = peft_->active_adapters();
+  /// Where save() put each adapter, which must be of the same configuration.
+  std::vector<std::pair<std::string, fs::path>> folders(const fs::path& dir) const {
+    const auto& active = peft_->active_adapters();
+    std::vector<std::pair<std::string, fs::path>> all;
+    all.reserve(active.size());
     for (const auto& name : active) {
-      const auto from = active.size() == 1 || name == "default" ? dir : dir / name;
-      check_same(peft_->peft_config(name), AdapterConfig::from_pretrained(from), from);
-      if (wanted(name)) peft_->hotswap_adapter(from, name);
+      all.emplace_back(name, active.size() == 1 || name == "default" ? dir : dir / name);
+      check_same(peft_->peft_config(name), AdapterConfig::from_pretrained(all.back().second), dir);
     }
+    return all;
+  }
+
+  /// False, and nothing done, where the file does not hold the tensors as they are trained.
+  bool copy_from(const fs::path& dir, const std::string& name) const {
+    const auto file = Checkpoint::open(dir, "adapter_model");
+    const auto tensors = peft_->trainable_tensors(name);
+    for (const auto& [key, tensor] : tensors)
+      if (!file.contains(key) || file.tensor(key).sizes() != tensor.sizes()) return false;
+    const at::NoGradGuard no_grad;
+    for (const auto& [key, tensor] : tensors) tensor.copy_(file.tensor(key));
+    return true;
   }
 
   bool allocates(const std::string& name) const { return peft_->peft_config(name).peft_type() == "ADALORA"; }
