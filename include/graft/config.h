@@ -29,6 +29,8 @@ class Config {
   std::string string(std::string_view key, const std::optional<std::string>& fallback = {}) const;
   std::vector<int64_t> integers(std::string_view key,
                                 const std::optional<std::vector<int64_t>>& fallback = {}) const;
+  std::vector<double> numbers(std::string_view key,
+                              const std::optional<std::vector<double>>& fallback = {}) const;
   std::vector<std::string> strings(std::string_view key,
                                    const std::optional<std::vector<std::string>>& fallback = {}) const;
   /// [height, width] from a list of two, or from one number for a square; each at least 1.

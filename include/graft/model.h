@@ -140,6 +140,10 @@ struct AutoModelForSequenceClassification {
   static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
                                                           const LoadOptions& = {});
 };
+struct AutoModelForTokenClassification {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
+};
 struct AutoModelForImageClassification {
   static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
                                                           const LoadOptions& = {});

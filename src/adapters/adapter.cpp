@@ -24,7 +24,8 @@ const Field* find_field(const Method& method, std::string_view name) {
 
 /// PEFT trains a classifier's head along with the adapter, whatever `modules_to_save` says.
 AdapterConfig with_head(const AdapterConfig& config) {
-  if (config.string("task_type") != "SEQ_CLS") return config;
+  const auto task = config.string("task_type");
+  if (task != "SEQ_CLS" && task != "TOKEN_CLS") return config;
   auto names = config.strings("modules_to_save");
   for (const char* head : {"classifier", "score"})
     if (std::find(names.begin(), names.end(), head) == names.end()) names.emplace_back(head);

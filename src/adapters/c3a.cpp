@@ -105,10 +105,7 @@ Method c3a_method() {
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<C3aPart>(build);
           },
-          .default_targets = {{"llama", {"q_proj", "v_proj"}},
-                              {"opt", {"q_proj", "v_proj"}},
-                              {"gpt2", {"mlp.c_proj"}},
-                              {"bert", {"query", "value"}}},
+          .default_targets = usual_targets_but("gpt2", {"mlp.c_proj"}),
           .check = check_c3a};
 }
 

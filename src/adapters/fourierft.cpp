@@ -76,10 +76,7 @@ Method fourierft_method() {
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<FourierPart>(build);
           },
-          .default_targets = {{"llama", {"q_proj", "v_proj"}},
-                              {"opt", {"q_proj", "v_proj"}},
-                              {"gpt2", {"mlp.c_proj"}},
-                              {"bert", {"query", "value"}}}};
+          .default_targets = usual_targets_but("gpt2", {"mlp.c_proj"})};
 }
 
 }  // namespace graft::adapters

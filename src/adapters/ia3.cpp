@@ -97,8 +97,18 @@ void check_feedforward(const AdapterConfig& config) {
 
 /// PEFT's defaults, of which only those that are targets make a difference.
 AdapterConfig with_feedforward(const AdapterConfig& config, std::string_view model_type) {
-  static const std::vector<std::pair<std::string_view, std::vector<std::string>>> defaults{
-      {"llama", {"down_proj"}}, {"opt", {"fc2"}}, {"gpt2", {"mlp.c_proj"}}, {"bert", {"output.dense"}}};
+  static const DefaultTargets defaults{{"llama", {"down_proj"}},
+                                       {"mistral", {"down_proj"}},
+                                       {"qwen2", {"down_proj"}},
+                                       {"qwen3", {"down_proj"}},
+                                       {"gemma", {"down_proj"}},
+                                       {"gemma2", {"down_proj"}},
+                                       {"opt", {"fc2"}},
+                                       {"gpt2", {"mlp.c_proj"}},
+                                       {"gpt_neox", {"dense_4h_to_h"}},
+                                       {"bloom", {"mlp.dense_4h_to_h"}},
+                                       {"falcon", {"dense_4h_to_h"}},
+                                       {"bert", {"output.dense"}}};
   if (config.is_list("feedforward_modules") || config.is_string("feedforward_modules")) return config;
   for (auto [type, names] : defaults) {
     if (type != model_type) continue;
@@ -120,6 +130,14 @@ Method ia3_method() {
                      {"init_ia3_weights", true}},
           .part = ia3_part,
           .default_targets = {{"llama", {"k_proj", "v_proj", "down_proj"}},
+                              {"mistral", {"k_proj", "v_proj", "down_proj"}},
+                              {"qwen2", {"q_proj", "v_proj", "down_proj"}},
+                              {"qwen3", {"q_proj", "v_proj", "down_proj"}},
+                              {"gemma", {"q_proj", "v_proj", "down_proj"}},
+                              {"gemma2", {"q_proj", "v_proj", "down_proj"}},
+                              {"gpt_neox", {"query_key_value", "dense_4h_to_h"}},
+                              {"bloom", {"query_key_value", "mlp.dense_4h_to_h"}},
+                              {"falcon", {"query_key_value", "dense_4h_to_h"}},
                               {"opt", {"q_proj", "k_proj", "fc2"}},
                               {"gpt2", {"c_attn", "mlp.c_proj"}},
                               {"bert", {"key", "value", "output.dense"}}},

@@ -18,6 +18,15 @@ Method ln_tuning_method() {
           .fields = {},
           .part = ln_tuning_part,
           .default_targets = {{"llama", {"input_layernorm", "post_attention_layernorm", "norm"}},
+                              {"mistral", {"input_layernorm", "post_attention_layernorm", "norm"}},
+                              {"qwen2", {"post_attention_layernorm"}},
+                              {"qwen3", {"post_attention_layernorm"}},
+                              {"gemma", {"input_layernorm", "post_attention_layernorm", "norm"}},
+                              {"gemma2",
+                               {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                                "post_feedforward_layernorm", "norm"}},
+                              {"bloom", {"input_layernorm", "post_attention_layernorm", "ln_f"}},
+                              {"falcon", {"input_layernorm", "post_attention_layernorm", "ln_f"}},
                               {"gpt2", {"ln_1", "ln_2", "ln_f"}}}};
 }
 

@@ -37,8 +37,13 @@ struct Method {
   bool on_layers() const { return part != nullptr; }
 };
 
+/// Names of layers by model_type.
+using DefaultTargets = std::vector<std::pair<std::string_view, std::vector<std::string>>>;
+
 /// Where most methods go when the config does not say.
-const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_targets();
+const DefaultTargets& usual_targets();
+/// The same, but for one model type.
+DefaultTargets usual_targets_but(std::string_view model_type, const std::vector<std::string>& names);
 
 /// All of them.
 const std::vector<Method>& methods();

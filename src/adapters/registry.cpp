@@ -26,12 +26,20 @@
 
 namespace graft::adapters {
 
-const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_targets() {
-  static const std::vector<std::pair<std::string_view, std::vector<std::string>>> targets{
-      {"llama", {"q_proj", "v_proj"}},
-      {"opt", {"q_proj", "v_proj"}},
-      {"gpt2", {"c_attn"}},
-      {"bert", {"query", "value"}}};
+const DefaultTargets& usual_targets() {
+  static const DefaultTargets targets{{"llama", {"q_proj", "v_proj"}},   {"mistral", {"q_proj", "v_proj"}},
+                                      {"qwen2", {"q_proj", "v_proj"}},   {"qwen3", {"q_proj", "v_proj"}},
+                                      {"gemma", {"q_proj", "v_proj"}},   {"gemma2", {"q_proj", "v_proj"}},
+                                      {"opt", {"q_proj", "v_proj"}},     {"gpt2", {"c_attn"}},
+                                      {"gpt_neox", {"query_key_value"}}, {"bloom", {"query_key_value"}},
+                                      {"falcon", {"query_key_value"}},   {"bert", {"query", "value"}}};
+  return targets;
+}
+
+DefaultTargets usual_targets_but(std::string_view model_type, const std::vector<std::string>& names) {
+  DefaultTargets targets = usual_targets();
+  for (auto& [type, usual] : targets)
+    if (type == model_type) usual = names;
   return targets;
 }
 

@@ -106,6 +106,17 @@ std::string lower(std::string text) {
   return text;
 }
 
+/// A family's defaults name what only some of its models have (Falcon's norms): those a model lacks are no
+/// mistake, as long as one is left.
+bool are_the_defaults(const std::vector<std::string>& names, const AdapterConfig& config,
+                      const PreTrainedModel& model) {
+  const std::set<std::string> given(names.begin(), names.end());
+  for (const auto& [type, usual] : find_method(config.peft_type()).default_targets)
+    if (type == model.config().model_type())
+      return given == std::set<std::string>(usual.begin(), usual.end());
+  return false;
+}
+
 }  // namespace
 
 std::vector<Target> weighted_layers(const PreTrainedModel& model) {
@@ -161,7 +172,7 @@ std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrained
                         "normalisation layers");
     found.push_back({path, std::move(layer)});
   }
-  if (!unmatched.empty())
+  if (!unmatched.empty() && !are_the_defaults(targets.names(), config, model))
     throw ConfigError("[adapters] \"target_modules\": " + listed({unmatched.begin(), unmatched.end()}) +
                       " matched no module of " + model.architecture());
   if (found.empty())

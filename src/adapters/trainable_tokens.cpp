@@ -118,9 +118,10 @@ std::shared_ptr<Part> method_tied_part(const PartBuild& build, const Part& embed
 
 const std::vector<std::pair<std::string_view, std::vector<std::string>>>& input_embeddings() {
   static const std::vector<std::pair<std::string_view, std::vector<std::string>>> names{
-      {"llama", {"embed_tokens"}},
-      {"opt", {"embed_tokens"}},
-      {"gpt2", {"wte"}},
+      {"llama", {"embed_tokens"}},     {"mistral", {"embed_tokens"}}, {"qwen2", {"embed_tokens"}},
+      {"qwen3", {"embed_tokens"}},     {"gemma", {"embed_tokens"}},   {"gemma2", {"embed_tokens"}},
+      {"phi3", {"embed_tokens"}},      {"gpt_neox", {"embed_in"}},    {"bloom", {"word_embeddings"}},
+      {"falcon", {"word_embeddings"}}, {"opt", {"embed_tokens"}},     {"gpt2", {"wte"}},
       {"bert", {"word_embeddings"}}};
   return names;
 }

@@ -169,6 +169,12 @@ Method vblora_method() {
             return std::make_shared<VbloraPart>(build);
           },
           .default_targets = {{"llama", {"q_proj", "v_proj"}},
+                              {"qwen2", {"q_proj", "v_proj"}},
+                              {"qwen3", {"q_proj", "v_proj"}},
+                              {"gemma", {"q_proj", "v_proj"}},
+                              {"gemma2", {"q_proj", "v_proj"}},
+                              {"gpt_neox", {"query_key_value"}},
+                              {"bloom", {"query_key_value"}},
                               {"opt", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}},
                               {"gpt2", {"c_attn"}},
                               {"bert", {"query", "value"}}},

@@ -103,6 +103,13 @@ std::vector<int64_t> Config::integers(std::string_view key,
   });
 }
 
+std::vector<double> Config::numbers(std::string_view key,
+                                    const std::optional<std::vector<double>>& fallback) const {
+  return state_->get<std::vector<double>>(key, fallback, "a list of numbers", [](const json& v) {
+    return v.is_array() && std::all_of(v.begin(), v.end(), [](const json& e) { return e.is_number(); });
+  });
+}
+
 std::vector<std::string> Config::strings(std::string_view key,
                                          const std::optional<std::vector<std::string>>& fallback) const {
   return state_->get<std::vector<std::string>>(key, fallback, "a list of strings", [](const json& v) {

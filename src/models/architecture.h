@@ -9,7 +9,14 @@
 
 namespace graft {
 
-enum class Task { base, causal_lm, masked_lm, sequence_classification, image_classification };
+enum class Task {
+  base,
+  causal_lm,
+  masked_lm,
+  sequence_classification,
+  image_classification,
+  token_classification
+};
 
 struct Architecture {
   std::string_view name;        ///< "LlamaForCausalLM"

@@ -3,11 +3,15 @@
 // A Body is a PreTrainedModel whose forward gives last_hidden_state and that says
 //   kPrefix           the name a headed class holds it under
 //   kTiesByDefault    whether lm_head is the token table when config.json does not say
+//   kTokenTable       the token table's name in a headed class
 //   token_table()     the token embedding's weight, [vocab, width of last_hidden_state]
 //   pad_token_id()    what marks padding in input_ids, if anything does
+//   token_head(config)    of its token classifier, where it has one
+//   cap_logits(logits)    where it does something to the logits of lm_head
 #pragma once
+#include "models/architecture.h"
 #include "models/heads.h"
-#include "nn/build.h"
+#include "nn/dropout.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 
@@ -48,6 +52,8 @@ class CausalLM : public BodyWithHead<Body> {
 
   ModelOutput forward(const ModelInputs& inputs) override {
     ModelOutput out{.logits = lm_head->forward(this->hidden_states(inputs))};
+    if constexpr (requires(const Body& b) { b.cap_logits(out.logits); })
+      out.logits = this->body().cap_logits(out.logits);
     if (inputs.labels.defined()) out.loss = nn::causal_lm_loss(out.logits, inputs.labels);
     return out;
   }
@@ -75,5 +81,68 @@ class SequenceClassifier : public BodyWithHead<Body> {
  private:
   std::shared_ptr<nn::Linear> score;
 };
+
+/// What differs between token classifiers.
+struct TokenHead {
+  const char* name;
+  double dropout;
+  bool bias = true;
+};
+
+/// transformers' GenericForTokenClassification.
+inline TokenHead generic_token_head(const Config& config) {
+  const bool hidden = !config.has("classifier_dropout") && config.has("hidden_dropout");
+  return {.name = "score",
+          .dropout = nn::dropout_rate(config, hidden ? "hidden_dropout" : "classifier_dropout", 0.1),
+          .bias = config.boolean("token_classification_bias", true)};
+}
+
+template <class Body>
+class TokenClassifier : public BodyWithHead<Body> {
+ public:
+  TokenClassifier(const nn::Build& b, const Config& config) : BodyWithHead<Body>(b, config) {
+    const TokenHead head = Body::token_head(config);
+    dropout_ = head.dropout;
+    score_ = b.child<nn::Linear>(*this, head.name, this->body().token_table().size(1), config.num_labels(),
+                                 head.bias);
+  }
+
+  ModelOutput forward(const ModelInputs& inputs) override {
+    const auto x = nn::dropout(this->hidden_states(inputs), dropout_, this->is_training());
+    ModelOutput out{.logits = score_->forward(x)};
+    if (inputs.labels.defined()) out.loss = nn::token_classification_loss(out.logits, inputs.labels);
+    return out;
+  }
+
+ private:
+  double dropout_ = 0;
+  std::shared_ptr<nn::Linear> score_;
+};
+
+/// transformers' names of a family's classes.
+struct DecoderNames {
+  std::string_view model_type, body, causal_lm, sequence_classification, token_classification;
+};
+
+/// The body and its three heads.
+template <class Body>
+std::vector<Architecture> decoder_architectures(const DecoderNames& names,
+                                                const std::vector<std::string_view>& obsolete) {
+  const auto row = [&](std::string_view name, Task task, auto make) {
+    return Architecture{.name = name,
+                        .model_type = names.model_type,
+                        .task = task,
+                        .base_prefix = Body::kPrefix,
+                        .make = make,
+                        .ties_by_default = Body::kTiesByDefault,
+                        .obsolete = obsolete};
+  };
+  auto causal = row(names.causal_lm, Task::causal_lm, make_model<CausalLM<Body>>);
+  causal.tied.emplace_back("lm_head.weight", Body::kTokenTable);
+  return {
+      row(names.body, Task::base, make_model<Body>), causal,
+      row(names.sequence_classification, Task::sequence_classification, make_model<SequenceClassifier<Body>>),
+      row(names.token_classification, Task::token_classification, make_model<TokenClassifier<Body>>)};
+}
 
 }  // namespace graft

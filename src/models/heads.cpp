@@ -9,6 +9,14 @@
 #include "support/log.h"
 
 namespace graft {
+namespace {
+
+bool is_present(const Config& config, std::string_view key) {
+  const auto keys = config.keys();
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+}  // namespace
 
 at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logits,
                              const at::Tensor& input_ids) {
@@ -36,10 +44,19 @@ at::Tensor last_token_logits(std::optional<int64_t> pad, const at::Tensor& logit
   return logits.index({rows, last});
 }
 
+std::optional<int64_t> nullable_integer(const Config& config, std::string_view key,
+                                        std::optional<int64_t> when_absent) {
+  return is_present(config, key) ? config.optional_integer(key) : when_absent;
+}
+
+std::optional<double> nullable_number(const Config& config, std::string_view key,
+                                      std::optional<double> when_absent) {
+  if (!is_present(config, key)) return when_absent;
+  return config.has(key) ? std::optional(config.number(key)) : std::nullopt;
+}
+
 std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent) {
-  const auto keys = config.keys();
-  const bool present = std::find(keys.begin(), keys.end(), "pad_token_id") != keys.end();
-  return present ? config.optional_integer("pad_token_id") : when_absent;
+  return nullable_integer(config, "pad_token_id", when_absent);
 }
 
 int64_t padding_row(std::optional<int64_t> pad, int64_t vocab) {

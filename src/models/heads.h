@@ -10,6 +10,13 @@ namespace graft {
 at::Tensor last_token_logits(std::optional<int64_t> pad_token_id, const at::Tensor& logits,
                              const at::Tensor& input_ids);
 
+/// What config.json says under `key`: `when_absent` where there is no such key, none where it is null.
+/// (Config itself takes null for absent, but here an architecture has a default that null switches off.)
+std::optional<int64_t> nullable_integer(const Config& config, std::string_view key,
+                                        std::optional<int64_t> when_absent);
+std::optional<double> nullable_number(const Config& config, std::string_view key,
+                                      std::optional<double> when_absent);
+
 /// config.json's `pad_token_id`; the architecture's own where the key is absent, none where it is null.
 std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent);
 

@@ -149,6 +149,10 @@ std::shared_ptr<PreTrainedModel> AutoModelForSequenceClassification::from_pretra
     const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::sequence_classification, dir, options);
 }
+std::shared_ptr<PreTrainedModel> AutoModelForTokenClassification::from_pretrained(
+    const fs::path& dir, const LoadOptions& options) {
+  return load_for(Task::token_classification, dir, options);
+}
 std::shared_ptr<PreTrainedModel> AutoModelForImageClassification::from_pretrained(
     const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::image_classification, dir, options);

@@ -2,9 +2,18 @@
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "models/bert.h"
+#include "models/bloom.h"
+#include "models/falcon.h"
+#include "models/gemma.h"
+#include "models/gemma2.h"
 #include "models/gpt2.h"
+#include "models/gpt_neox.h"
 #include "models/llama.h"
+#include "models/mistral.h"
 #include "models/opt.h"
+#include "models/phi3.h"
+#include "models/qwen2.h"
+#include "models/qwen3.h"
 #include "models/resnet.h"
 #include "models/vit.h"
 
@@ -13,8 +22,10 @@ namespace graft {
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = [] {
     std::vector<Architecture> list;
-    for (auto* family : {llama_architectures, gpt2_architectures, opt_architectures, bert_architectures,
-                         vit_architectures, resnet_architectures}) {
+    for (auto* family : {llama_architectures, mistral_architectures, qwen2_architectures, qwen3_architectures,
+                         gemma_architectures, gemma2_architectures, phi3_architectures, gpt2_architectures,
+                         opt_architectures, gpt_neox_architectures, bloom_architectures, falcon_architectures,
+                         bert_architectures, vit_architectures, resnet_architectures}) {
       auto rows = family();
       list.insert(list.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
     }

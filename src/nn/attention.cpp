@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "nn/mask.h"
+
 namespace graft::nn {
 namespace {
 
@@ -12,10 +14,34 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t times) {
       .reshape({batch, heads * times, length, dim});
 }
 
+at::Tensor merged_heads(const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+/// Softmax in float32, as transformers' eager attention has it.
+at::Tensor attend_softcapped(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& mask, const AttentionOptions& options) {
+  const int64_t groups = q.size(1) / k.size(1), queries = q.size(2);
+  const auto keys = groups > 1 ? repeat_heads(k, groups) : k,
+             values = groups > 1 ? repeat_heads(v, groups) : v;
+  auto scores = at::matmul(q, keys.transpose(2, 3)) * options.scale;
+  scores = at::tanh(scores / options.softcap) * options.softcap;
+  if (mask.defined()) {
+    scores = scores + mask;
+  } else if (options.causal && queries > 1) {
+    const auto seen = at::ones({queries, k.size(2)}, q.options().dtype(at::kBool)).tril();
+    scores = scores + additive_mask(seen, scores);
+  }
+  auto weights = at::softmax(scores, -1, at::kFloat).to(q.scalar_type());
+  if (options.dropout > 0) weights = at::dropout(weights, options.dropout, /*train=*/true);
+  return merged_heads(at::matmul(weights, values));
+}
+
 }  // namespace
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                   const AttentionOptions& options) {
+  if (options.softcap > 0) return attend_softcapped(q, k, v, mask, options);
   const int64_t groups = q.size(1) / k.size(1);
   // With a mask SDPA's own grouping falls back to its slowest path on CUDA; without one it saves the copies.
   const bool grouped = groups > 1 && !mask.defined() && k.size(-1) == v.size(-1) && k.size(-1) <= 256;
@@ -27,7 +53,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (mask.defined()) bias = mask;
   const auto out = at::scaled_dot_product_attention(q, keys, values, bias, options.dropout, causal,
                                                     options.scale, grouped);
-  return out.transpose(1, 2).reshape({q.size(0), q.size(2), -1});
+  return merged_heads(out);
 }
 
 at::Tensor split_heads(const at::Tensor& x, int64_t head_dim) {

@@ -31,6 +31,10 @@ at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
   return cross_entropy(logits, labels);
 }
 
+at::Tensor token_classification_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  return cross_entropy(logits.to(at::kFloat), labels);
+}
+
 at::Tensor classification_loss(const Config& config, const at::Tensor& logits, const at::Tensor& labels) {
   const auto kind = problem_type(config, logits, labels);
   const auto target = labels.to(logits.device());

@@ -14,6 +14,8 @@ inline constexpr int64_t kIgnoredLabel = -100;
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
 /// Cross entropy at each position itself, in the logits' own dtype as transformers has it.
 at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
+/// Cross entropy at each position itself, in float32.
+at::Tensor token_classification_loss(const at::Tensor& logits, const at::Tensor& labels);
 /// By `problem_type`, or by the labels when the config has none: regression, single-label or multi-label
 /// classification.
 at::Tensor classification_loss(const Config& config, const at::Tensor& logits, const at::Tensor& labels);

@@ -1,6 +1,9 @@
 #include "nn/mask.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+
+#include <limits>
 
 #include "graft/error.h"
 
@@ -44,12 +47,18 @@ at::Tensor causal_mask(const MaskRequest& request) {
   const int64_t keys = request.cache ? request.cache->attended_length(queries) : queries;
   const bool packed =
       request.packed_positions.defined() && !request.attention_mask.defined() && !request.cache;
-  if (!request.attention_mask.defined() && !request.cache && !packed) return {};
+  // Without a cache the flag will do where the window covers every token.
+  const bool windowed = request.window > 0 && (request.cache || request.window < queries);
+  if (!request.attention_mask.defined() && !request.cache && !packed && !windowed) return {};
 
   const auto options = request.like.options().dtype(at::kLong);
   auto query = at::arange(queries, options);
   if (request.cache) query = query + request.cache->seen_tensor(request.like.device());
-  auto mask = at::arange(keys, options).unsqueeze(0).le(query.unsqueeze(-1)).view({1, 1, queries, keys});
+  const auto key = at::arange(keys, options).unsqueeze(0);
+  query = query.unsqueeze(-1);
+  auto mask = key.le(query);
+  if (windowed) mask = mask.logical_and(key.gt(query - request.window));
+  mask = mask.view({1, 1, queries, keys});
   if (request.attention_mask.defined()) mask = mask.logical_and(padding(request, keys));
   if (packed) mask = mask.logical_and(same_sequence(request.packed_positions, batch));
   return mask.expand({batch, 1, queries, keys});
@@ -61,6 +70,19 @@ at::Tensor bidirectional_mask(const MaskRequest& request) {
   const int64_t batch = request.like.size(0), queries = request.like.size(1);
   const int64_t keys = request.cache ? request.cache->attended_length(queries) : queries;
   return padding(request, keys).expand({batch, 1, queries, keys});
+}
+
+at::Tensor lowest_number(const at::Tensor& like) {
+  double lowest = 0;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, like.scalar_type(), "lowest_number", [&] {
+    lowest = static_cast<double>(std::numeric_limits<scalar_t>::lowest());
+  });
+  return at::full({}, lowest, like.options());
+}
+
+at::Tensor additive_mask(const at::Tensor& mask, const at::Tensor& like) {
+  if (!mask.defined() || mask.scalar_type() != at::kBool) return mask;
+  return at::where(mask, at::zeros({}, like.options()), lowest_number(like));
 }
 
 }  // namespace graft::nn

@@ -16,14 +16,17 @@ at::Tensor LayerNorm::apply(const at::Tensor& x, const at::Tensor& with_weight,
   return at::layer_norm(x, {dim_}, with_weight, with_bias, eps_);
 }
 
-RMSNorm::RMSNorm(const Build& b, int64_t dim, double eps) : WeightedLayer(b), eps_(eps) {
-  weight = b.parameter(*this, "weight", {dim}, {Init::Kind::ones});
+RMSNorm::RMSNorm(const Build& b, int64_t dim, double eps, Form form)
+    : WeightedLayer(b), eps_(eps), form_(form) {
+  weight = b.parameter(*this, "weight", {dim}, {form == Form::plain ? Init::Kind::ones : Init::Kind::zeros});
 }
 
 at::Tensor RMSNorm::apply(const at::Tensor& x, const at::Tensor& with_weight, const at::Tensor&) const {
   const auto wide = x.to(at::kFloat);
   const auto variance = wide.pow(2).mean(-1, /*keepdim=*/true);
-  return with_weight * (wide * at::rsqrt(variance + eps_)).to(x.scalar_type());
+  const auto normed = wide * at::rsqrt(variance + eps_);
+  if (form_ == Form::plain) return with_weight * normed.to(x.scalar_type());
+  return (normed * (1.0 + with_weight.to(at::kFloat))).to(x.scalar_type());
 }
 
 BatchNorm2d::BatchNorm2d(const Build& b, int64_t channels, double eps, double momentum)

@@ -19,12 +19,15 @@ class LayerNorm : public WeightedLayer {
 /// Llama's: the statistics and the division in float32, the result rounded to x's dtype, then the weight.
 class RMSNorm : public WeightedLayer {
  public:
-  RMSNorm(const Build& b, int64_t dim, double eps);
+  /// Gemma's `plus_one` multiplies by 1 + weight, and rounds only after that.
+  enum class Form { plain, plus_one };
+  RMSNorm(const Build& b, int64_t dim, double eps, Form form = Form::plain);
   at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight, const at::Tensor&) const override;
   LayerKind kind() const override { return LayerKind::norm; }
 
  private:
   double eps_;
+  Form form_;
 };
 
 class BatchNorm2d : public WeightedLayer {

@@ -92,6 +92,8 @@ void RowReader::read_ids(const json& row, Example& example) const {
     example.labels = std::move(labels);
   } else if (task_ == Task::masked_lm) {
     refuse("\"labels\" is missing, which a masked language model needs");
+  } else if (task_ == Task::token_classification) {
+    refuse("\"labels\" is missing, which a token classifier needs");
   } else {
     example.labels = example.input_ids;
   }
@@ -107,6 +109,7 @@ void RowReader::read_text(const json& row, Example& example) {
     example.input_ids = encode(text, true);
   }
   if (task_ == Task::masked_lm) refuse("a masked language model needs \"input_ids\" with \"labels\"");
+  if (task_ == Task::token_classification) refuse("a token classifier needs \"input_ids\" with \"labels\"");
   if (task_ == Task::causal_lm) example.labels = example.input_ids;
 }
 
@@ -172,10 +175,15 @@ void RowReader::check(const Example& example) const {
   const auto* labels = std::get_if<std::vector<int64_t>>(&example.labels);
   if (labels == nullptr || task_ == Task::sequence_classification) return;
   bool judged = false;
+  const bool classes = task_ == Task::token_classification;
   for (size_t i = 0; i < labels->size(); ++i) {
-    if ((*labels)[i] == nn::kIgnoredLabel) continue;
-    if (out_of_vocabulary((*labels)[i]))
-      refuse("label " + std::to_string((*labels)[i]) + " is neither -100 nor in the vocabulary of " +
+    const int64_t label = (*labels)[i];
+    if (label == nn::kIgnoredLabel) continue;
+    if (classes && (label < 0 || label >= num_labels_))
+      refuse("label " + std::to_string(label) + " is neither -100 nor one of " + std::to_string(num_labels_) +
+             " classes");
+    if (!classes && out_of_vocabulary(label))
+      refuse("label " + std::to_string(label) + " is neither -100 nor in the vocabulary of " +
              std::to_string(vocab_size_));
     judged |= i > 0 || task_ != Task::causal_lm;
   }

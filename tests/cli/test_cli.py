@@ -269,6 +269,34 @@ def test_config_that_cannot_be_followed(model, inputs, tmp_path, changes, words)
     fails(graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o"), 1, *words)
 
 
+@pytest.mark.parametrize(
+    "family, changes, words",
+    [
+        ("Mistral", {"sliding_window": 0}, ["sliding_window", "0"]),
+        ("Mistral", {"num_key_value_heads": 3}, ["num_key_value_heads", "3"]),
+        ("Mistral", {"partial_rotary_factor": 0.5}, ["partial_rotary_factor", "0.5"]),
+        ("Qwen2", {"layer_types": ["full_attention", "chunked_attention"]}, ["layer_types", "chunked_attention"]),
+        ("Qwen2", {"layer_types": ["full_attention"]}, ["layer_types", "1 entries for 2"]),
+        ("Qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, ["sliding_attention", "no sliding window"]),
+        ("Gemma", {"use_bidirectional_attention": True}, ["use_bidirectional_attention"]),
+        ("Gemma2", {"attn_logit_softcapping": -1.0}, ["attn_logit_softcapping"]),
+        ("Phi3", {"rope_parameters": {"rope_type": "proportional"}}, ["rope_type", "proportional"]),
+        ("Phi3", {"rope_parameters": {"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [1, 2]}}, ["long_factor", "2 factors for"]),
+        ("GPTNeoX", {"rotary_pct": 1.5}, ["partial_rotary_factor", "1.5"]),
+        ("Bloom", {"slow_but_exact": True, "pretraining_tp": 2}, ["slow_but_exact"]),
+        ("Bloom", {"n_head": 5}, ["n_head", "5"]),
+        ("Falcon", {"new_decoder_architecture": True, "parallel_attn": False}, ["parallel_attn"]),
+        ("Falcon", {"num_ln_in_parallel_attn": 2}, ["num_ln_in_parallel_attn", "2"]),
+        ("Falcon", {"multi_query": False, "num_kv_heads": 2}, ["num_kv_heads", "2"]),
+    ],
+)
+def test_decoder_config_that_cannot_be_followed(model, inputs, tmp_path, family, changes, words):
+    kind = {"GPTNeoX": "gpt_neox"}.get(family, family.lower())
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 48, "head_dim": 12}
+    folder = config_of(model, tmp_path / "model", model_type=kind, architectures=[family + "Model"], **{**sizes, **changes})
+    fails(graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o"), 1, *words)
+
+
 def test_field_nobody_reads_is_named(model, inputs, tmp_path):
     folder = config_of(model, tmp_path / "model", surprise=3, nothing=None)
     done = graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o")

@@ -25,6 +25,7 @@ class Recipe:
     tolerance: float = 1e-5
     merges: bool = True
     trains: bool = True  # False: the file is for inference only
+    full: bool = False  # only in `make test-full`
     # What of PEFT's own model must be done after noise (rank masks, say).
     prepare: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
     # What PEFT's own model needs where it is loaded frozen.

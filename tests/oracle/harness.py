@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -33,6 +34,15 @@ class Case:
     train: bool = True  # has a loss: gradients, training mode, gradient checkpointing
     half: bool = True
     tolerance: float = 1e-5  # of the largest value
+    full: bool = False  # only in `make test-full`
+    # What a query that may look nowhere looks at: all keys alike, of which each form of cache has another number.
+    padding_sees_all: bool = False
+    static_cache: bool = True  # transformers can do it with a static cache
+
+
+def named(cases):
+    """Their names, for parametrize."""
+    return [pytest.param(case.name, marks=pytest.mark.full) if case.full else case.name for case in cases]
 
 
 def seed_of(text: str) -> int:
@@ -40,7 +50,7 @@ def seed_of(text: str) -> int:
 
 
 def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None, num_labels=3, token_types=0, positions=False, seed=0):
-    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "class", "regression" or "multi"."""
+    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "token", "class", "regression" or "multi"."""
     torch.manual_seed(seed_of(f"{vocab} {batch} {seq} {padding} {labels} {seed}"))
     ids = torch.randint(3, vocab, (batch, seq))
     result = {"input_ids": ids}
@@ -62,6 +72,9 @@ def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None,
     if labels == "lm":
         wanted = torch.randint(0, vocab, (batch, seq))
         wanted[0, seq // 2] = -100 if seq > 2 else 0
+        result["labels"] = wanted.masked_fill(result.get("attention_mask", torch.ones_like(ids)) == 0, -100)
+    elif labels == "token":
+        wanted = torch.randint(0, num_labels, (batch, seq))
         result["labels"] = wanted.masked_fill(result.get("attention_mask", torch.ones_like(ids)) == 0, -100)
     elif labels == "class":
         result["labels"] = torch.randint(0, num_labels, (batch,))

@@ -18,6 +18,10 @@ HOW = {"eager": (), "compiled": ("--compile", "--fullgraph"), "aot": ("--compile
 MODELS = {
     "llama-gqa": 20, "llama-mqa-head-dim": 20, "llama-tied": 20, "llama-rope-llama3": 20, "llama-rope-dynamic-short": 70,
     "gpt2-lm-tied": 13, "gpt2-lm-scaled-by-layer": 13, "opt-lm-tied": 13, "opt-lm-untied": 13, "bert-lm-tied": 17,
+    "mistral-window": 20, "gemma2-capped": 20, "bloom-tied": 20, "falcon-grouped": 20,
+}
+IN_FULL = {
+    "qwen2-window": 20, "qwen3-head-norms": 20, "gemma-tied": 20, "phi3-partial": 20, "neox-parallel": 20, "falcon-alibi-sequential": 20,
 }
 
 
@@ -49,11 +53,11 @@ def same(got, want):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("padding", ["none", "left"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *(pytest.param(name, marks=pytest.mark.full) for name in IN_FULL)])
 def test_greedy(checkpoints, tmp_path, name, padding, how):
     """To the full length: no row ends early by chance."""
     checkpoint = checkpoints(name)
-    batch, new, report = prompt(padding), MODELS[name], tmp_path / "report.json"
+    batch, new, report = prompt(padding), (MODELS | IN_FULL)[name], tmp_path / "report.json"
     want = theirs(checkpoint.fresh(), batch, new, eos_token_id=None)
     flags = ("--ignore-eos", "--max-new-tokens", new, "--report", report)
     same(ours(checkpoint.folder, batch, tmp_path, *flags, *HOW[how]), want)

@@ -7,7 +7,10 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM, AutoTokenizer, Gemma2Config, Gemma2ForCausalLM, GemmaConfig, GemmaForCausalLM, LlamaConfig, LlamaForCausalLM,
+    Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+)
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from harness import BUILD, GRAFT, ROOT, randomised, run
@@ -56,26 +59,35 @@ def test_values_are_the_reference_s_to_the_bit(tmp_path, kind):
 
 def stored(name, tensor, config):
     """llama.cpp's name of a parameter, and its rows as the converter leaves them."""
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    kind = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3, "gemma": gguf.MODEL_ARCH.GEMMA,
+            "gemma2": gguf.MODEL_ARCH.GEMMA2}[config.model_type]
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     stem, ending = name.rsplit(".", 1)
     values = tensor.detach().float().numpy()
-    if "q_proj" in name or "k_proj" in name:
+    if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
+        values = values + 1
+    if config.model_type == "llama" and ("q_proj" in name or "k_proj" in name):
         heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
         values = values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     return f"{names.get_name(stem)}.{ending}", np.ascontiguousarray(values)
 
 
 def write_model(path, model, kind, rng, **extra):
-    """A Llama as llama.cpp's converter writes it, matrices of one type; those that Python cannot make are random blocks."""
+    """A model as llama.cpp's converter writes it, matrices of one type; those that Python cannot make are random blocks."""
     config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, config.model_type)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_dimension_count(getattr(config, "head_dim", config.hidden_size // config.num_attention_heads))
+    if config.model_type in ("qwen3", "gemma", "gemma2"):
+        writer.add_key_length(config.head_dim), writer.add_value_length(config.head_dim)
+    if config.model_type == "gemma2":
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping), writer.add_final_logit_softcapping(config.final_logit_softcapping)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
@@ -117,6 +129,32 @@ def test_model_like_transformers(tmp_path, kind):
     run(GRAFT, "forward", "--model", path, "--input", tmp_path / "in.safetensors", "--output", tmp_path / "out.safetensors")
     with torch.no_grad():
         logits = theirs(ids).logits
+    torch.testing.assert_close(load_file(tmp_path / "out.safetensors")["logits"], logits, atol=1e-5 * logits.abs().max().item(), rtol=0)
+
+
+SMALL = dict(vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=64, rms_norm_eps=1e-3, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+             rope_parameters={"rope_type": "default", "rope_theta": 5e4})
+OTHERS = {
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SMALL)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=32)),
+    "gemma": lambda: GemmaForCausalLM(GemmaConfig(**SMALL, head_dim=32)),
+    "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=32, sliding_window=4, attn_logit_softcapping=20.0)),
+}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_other_families(tmp_path, family):
+    """The model that was written, which is more than transformers reads back: it knows no \"gemma\", and leaves out caps and lengths of heads."""
+    torch.manual_seed(3)
+    path = tmp_path / "m.gguf"
+    model = randomised(OTHERS[family](), family)
+    write_model(path, model, Type.F32, None)
+    ids = torch.randint(0, 99, (2, 9))
+    save_file({"input_ids": ids}, tmp_path / "in.safetensors")
+    run(GRAFT, "forward", "--model", path, "--input", tmp_path / "in.safetensors", "--output", tmp_path / "out.safetensors")
+    with torch.no_grad():
+        logits = model(ids).logits
     torch.testing.assert_close(load_file(tmp_path / "out.safetensors")["logits"], logits, atol=1e-5 * logits.abs().max().item(), rtol=0)
 
 

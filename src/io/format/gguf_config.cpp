@@ -13,6 +13,7 @@ namespace {
 constexpr GgufArchitecture kArchitectures[] = {
     {.name = "llama", .model_type = "llama", .class_name = "LlamaForCausalLM", .permutes_qk = true},
     {.name = "qwen2", .model_type = "qwen2", .class_name = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .model_type = "qwen3", .class_name = "Qwen3ForCausalLM"},
     {.name = "gemma", .model_type = "gemma", .class_name = "GemmaForCausalLM", .norms_plus_one = true},
     {.name = "gemma2",
      .model_type = "gemma2",
