@@ -171,7 +171,9 @@ Method adalora_method() {
           .default_targets = {{"llama", {"q_proj", "v_proj"}},
                               {"opt", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}},
                               {"gpt2", {"c_attn"}},
-                              {"bert", {"query", "value"}}},
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "key", "value", "dense"}},
+                              {"t5", {"q", "k", "v", "o", "wi", "wo"}}},
           .check = check_adalora,
           .shared = adalora_budget};
 }

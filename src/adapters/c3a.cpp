@@ -108,7 +108,9 @@ Method c3a_method() {
           .default_targets = {{"llama", {"q_proj", "v_proj"}},
                               {"opt", {"q_proj", "v_proj"}},
                               {"gpt2", {"mlp.c_proj"}},
-                              {"bert", {"query", "value"}}},
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "value"}},
+                              {"t5", {"q", "v"}}},
           .check = check_c3a};
 }
 

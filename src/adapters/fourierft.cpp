@@ -79,7 +79,9 @@ Method fourierft_method() {
           .default_targets = {{"llama", {"q_proj", "v_proj"}},
                               {"opt", {"q_proj", "v_proj"}},
                               {"gpt2", {"mlp.c_proj"}},
-                              {"bert", {"query", "value"}}}};
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "value"}},
+                              {"t5", {"q", "v"}}}};
 }
 
 }  // namespace graft::adapters

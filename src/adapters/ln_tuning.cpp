@@ -18,7 +18,8 @@ Method ln_tuning_method() {
           .fields = {},
           .part = ln_tuning_part,
           .default_targets = {{"llama", {"input_layernorm", "post_attention_layernorm", "norm"}},
-                              {"gpt2", {"ln_1", "ln_2", "ln_f"}}}};
+                              {"gpt2", {"ln_1", "ln_2", "ln_f"}},
+                              {"t5", {"layer_norm", "final_layer_norm"}}}};
 }
 
 }  // namespace graft::adapters

@@ -28,10 +28,8 @@ namespace graft::adapters {
 
 const std::vector<std::pair<std::string_view, std::vector<std::string>>>& usual_targets() {
   static const std::vector<std::pair<std::string_view, std::vector<std::string>>> targets{
-      {"llama", {"q_proj", "v_proj"}},
-      {"opt", {"q_proj", "v_proj"}},
-      {"gpt2", {"c_attn"}},
-      {"bert", {"query", "value"}}};
+      {"llama", {"q_proj", "v_proj"}}, {"opt", {"q_proj", "v_proj"}},   {"gpt2", {"c_attn"}},
+      {"bert", {"query", "value"}},    {"roberta", {"query", "value"}}, {"t5", {"q", "v"}}};
   return targets;
 }
 

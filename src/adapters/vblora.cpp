@@ -171,7 +171,9 @@ Method vblora_method() {
           .default_targets = {{"llama", {"q_proj", "v_proj"}},
                               {"opt", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}},
                               {"gpt2", {"c_attn"}},
-                              {"bert", {"query", "value"}}},
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "value"}},
+                              {"t5", {"q", "k", "v", "o", "wi", "wo"}}},
           .check = check_vblora,
           .shared = [](const AdapterConfig& config, const std::vector<nn::WeightedLayer*>& layers,
                        TensorSource& source) -> std::shared_ptr<Shared> {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -32,7 +33,13 @@ class Case:
     causal: bool = False  # has caches: decode step by step must equal the whole
     train: bool = True  # has a loss: gradients, training mode, gradient checkpointing
     half: bool = True
+    full: bool = False  # only in `make test-full`
     tolerance: float = 1e-5  # of the largest value
+
+
+def names_of(cases):
+    """For parametrize."""
+    return [pytest.param(case.name, marks=pytest.mark.full) if case.full else case.name for case in cases]
 
 
 def seed_of(text: str) -> int:
@@ -40,7 +47,7 @@ def seed_of(text: str) -> int:
 
 
 def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None, num_labels=3, token_types=0, positions=False, seed=0):
-    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "class", "regression" or "multi"."""
+    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "tokens", "class", "regression" or "multi"."""
     torch.manual_seed(seed_of(f"{vocab} {batch} {seq} {padding} {labels} {seed}"))
     ids = torch.randint(3, vocab, (batch, seq))
     result = {"input_ids": ids}
@@ -59,8 +66,8 @@ def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None,
     if positions:
         mask = result.get("attention_mask", torch.ones_like(ids))
         result["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
-    if labels == "lm":
-        wanted = torch.randint(0, vocab, (batch, seq))
+    if labels in ("lm", "tokens"):
+        wanted = torch.randint(0, vocab if labels == "lm" else num_labels, (batch, seq))
         wanted[0, seq // 2] = -100 if seq > 2 else 0
         result["labels"] = wanted.masked_fill(result.get("attention_mask", torch.ones_like(ids)) == 0, -100)
     elif labels == "class":

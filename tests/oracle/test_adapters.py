@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from adapters import make_adapter, results
-from harness import BUILD, GRAFT, assert_close, graft_forward, run
+from harness import BUILD, GRAFT, assert_close, graft_forward, names_of, run
 from recipes import RECIPES
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
@@ -32,7 +32,7 @@ def batch_of(adapter):
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", names_of(RECIPES))
 def test_forward_and_gradients(adapters, name, how):
     adapter = adapters(name)
     batch = batch_of(adapter)
@@ -41,7 +41,7 @@ def test_forward_and_gradients(adapters, name, how):
     assert_close(got, results(adapter.model(trainable=trains), batch, grads=trains), adapter.recipe.tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name, recipe in BY_NAME.items() if recipe.merges])
+@pytest.mark.parametrize("name", names_of(recipe for recipe in RECIPES if recipe.merges))
 def test_merge(adapters, name):
     adapter = adapters(name)
     batch = batch_of(adapter)
@@ -50,7 +50,7 @@ def test_merge(adapters, name):
     assert_close(got, results(adapter.model(trainable=False), batch, grads=False), adapter.recipe.tolerance * 3)
 
 
-@pytest.mark.parametrize("name", [name for name, recipe in BY_NAME.items() if not recipe.merges])
+@pytest.mark.parametrize("name", names_of(recipe for recipe in RECIPES if not recipe.merges))
 def test_no_merge(adapters, name, tmp_path):
     adapter = adapters(name)
     done = run(GRAFT, "merge", "--model", adapter.checkpoint.folder, "--adapter", adapter.folder, "--output", tmp_path / "merged", check=False)
@@ -58,7 +58,7 @@ def test_no_merge(adapters, name, tmp_path):
     assert not (tmp_path / "merged").exists()
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", names_of(RECIPES))
 def test_disabled_is_the_base(adapters, name):
     adapter = adapters(name)
     batch = batch_of(adapter)
@@ -67,7 +67,7 @@ def test_disabled_is_the_base(adapters, name):
     assert all(torch.equal(base[key], disabled[key]) for key in base)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", names_of(RECIPES))
 def test_saved_again(adapters, name, tmp_path):
     """What graft loads and saves again is the same file in meaning, and PEFT loads it."""
     adapter = adapters(name)

@@ -4,13 +4,11 @@ import json
 import pytest
 
 from cases import CASES
-from harness import assert_close, graft_forward
-
-BY_NAME = {case.name: case for case in CASES}
+from harness import assert_close, graft_forward, names_of
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "graft"])
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", names_of(CASES))
 def test_one_graph(checkpoints, tmp_path, name, backend):
     checkpoint = checkpoints(name)
     # The last batch has padding, labels and whatever else the case has to offer; the first is plain and without labels for inference.

@@ -7,16 +7,16 @@ from safetensors.torch import load_file
 from transformers import DynamicCache, StaticCache
 
 from cases import CASES
-from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, run
+from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, names_of, run
 
-BY_NAME = {case.name: case for case in CASES}
-assert len(BY_NAME) == len(CASES), "two cases have the same name"
-CAUSAL = [case.name for case in CASES if case.causal]
-TRAINED = [case.name for case in CASES if case.train]
-HALF = [case.name for case in CASES if case.half]
+assert len({case.name for case in CASES}) == len(CASES), "two cases have the same name"
+ALL = names_of(CASES)
+CAUSAL = names_of(case for case in CASES if case.causal)
+TRAINED = names_of(case for case in CASES if case.train)
+HALF = names_of(case for case in CASES if case.half)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", ALL)
 def test_forward_and_gradients(checkpoints, name):
     checkpoint = checkpoints(name)
     for kind, make in checkpoint.case.batches.items():
@@ -66,7 +66,7 @@ def test_training_mode(checkpoints, name, how):
     assert_close(drive(checkpoint, "train", batch, how), checkpoint.expected(batch, train=True), checkpoint.case.tolerance)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", ALL)
 def test_save_and_reload_in_python(checkpoints, name, tmp_path):
     """What graft saves has transformers' own keys and bits, whole or in shards, and loads with nothing missing or left over."""
     checkpoint = checkpoints(name)

@@ -62,7 +62,9 @@ std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
   return AutoModelForAny::from_pretrained(model, options());
 }
 
-std::shared_ptr<PreTrainedModel> ModelFlags::load_causal_lm() const {
+std::shared_ptr<PreTrainedModel> ModelFlags::load_generator() const {
+  if (Config::from_pretrained(model).boolean("is_encoder_decoder", false))
+    return AutoModelForSeq2SeqLM::from_pretrained(model, options());
   return AutoModelForCausalLM::from_pretrained(model, options());
 }
 

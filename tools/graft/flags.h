@@ -18,7 +18,7 @@ struct ModelFlags {
   /// By the architecture that the checkpoint names.
   std::shared_ptr<PreTrainedModel> load() const;
   /// With a head for the next token, whatever head the checkpoint has.
-  std::shared_ptr<PreTrainedModel> load_causal_lm() const;
+  std::shared_ptr<PreTrainedModel> load_generator() const;
 
  private:
   LoadOptions options() const;

@@ -1,5 +1,6 @@
 """Every Recipe: one file per family of methods."""
 from . import adalora
+from . import families
 from . import hra
 from . import ia3
 from . import ln_tuning
@@ -29,6 +30,7 @@ FAMILIES = [
     shared_banks,
     structured,
     tokens,
+    families,
 ]
 RECIPES = [recipe for family in FAMILIES for recipe in family.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"
