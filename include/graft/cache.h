@@ -61,6 +61,20 @@ class GrowingCache : public KVCache {
   int64_t seen_ = 0;
 };
 
+/// An encoder-decoder's: a growing cache of the decoder's own tokens, and beside it the encoder's keys and
+/// values of each layer. Once it holds those, calls need no encoder and no input_ids.
+class EncoderDecoderCache : public GrowingCache {
+ public:
+  bool holds_encoder() const { return !encoder_.empty(); }
+  /// The encoder's keys and values for one layer; undefined before keep_encoder().
+  std::pair<at::Tensor, at::Tensor> encoder(int64_t layer) const;
+  void keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values);
+  void reset() override;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> encoder_;
+};
+
 class StaticCache : public KVCache {
  public:
   /// Room for `capacity` tokens; going past it is a UsageError before anything is written.

@@ -31,6 +31,8 @@ struct GenerationConfig {
 
   std::vector<int64_t> eos_token_id = {};    ///< any of them ends a row; none: rows run to the full length
   std::optional<int64_t> pad_token_id = {};  ///< fills rows that have ended; none: 0
+  /// What an encoder-decoder's decoder starts with; none: what config.json says.
+  std::optional<int64_t> decoder_start_token_id = {};
 
   double repetition_penalty = 1;  ///< above 1: tokens that are there already become less likely
   int64_t no_repeat_ngram_size = 0;
@@ -64,14 +66,16 @@ struct GenerateCall {
 
 /// `prompt` has input_ids [batch, seq] and may have an attention_mask of the same shape, with padding on the
 /// left; without one, pad tokens are padding where transformers would say so. Gives [batch, seq + new],
-/// int64; it is shorter than asked for where every row has ended.
+/// int64; it is shorter than asked for where every row has ended. For an encoder-decoder the prompt is what
+/// the encoder reads, padding on either side, and the result what the decoder wrote, its start token first.
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 
 /// Generation with a compiled decode step: one program serves all steps, and later prompts too as long as the
-/// batch stays the same and they fit the cache that is there. The prompt itself is run eagerly.
+/// batch stays the same and they fit the cache that is there. The prompt itself is run eagerly. Not for
+/// encoder-decoders, whose cache is no static one yet.
 /// One call at a time.
 class Decoder {
  public:

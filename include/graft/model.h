@@ -29,11 +29,16 @@ struct ModelInputs {
   at::Tensor token_type_ids = {};  ///< [batch, seq]
   at::Tensor pixel_values = {};    ///< [batch, channels, height, width]
   at::Tensor labels = {};
+  /// What an encoder-decoder's decoder is given, [batch, targets]; the labels moved by one where absent.
+  at::Tensor decoder_input_ids = {};
+  at::Tensor decoder_attention_mask = {};  ///< [batch, targets] of 0/1; with a cache [batch, seen + targets]
   std::shared_ptr<KVCache> past_key_values = {};
 
   /// How many tokens a row has, beside those a cache holds.
   int64_t new_tokens() const {
-    const auto& tokens = input_ids.defined() ? input_ids : inputs_embeds;
+    const auto& tokens = decoder_input_ids.defined() ? decoder_input_ids
+                         : input_ids.defined()       ? input_ids
+                                                     : inputs_embeds;
     return tokens.defined() && tokens.dim() > 1 ? tokens.size(1) : 0;
   }
 };
@@ -51,7 +56,8 @@ template <>
 struct Leaves<ModelInputs> {
   static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
     visit_leaves(visitor, inputs.input_ids, inputs.inputs_embeds, inputs.attention_mask, inputs.position_ids,
-                 inputs.token_type_ids, inputs.pixel_values, inputs.labels);
+                 inputs.token_type_ids, inputs.pixel_values, inputs.labels, inputs.decoder_input_ids,
+                 inputs.decoder_attention_mask);
     visitor.fixed(inputs.past_key_values != nullptr);
     if (inputs.past_key_values)
       inputs.past_key_values = inputs.past_key_values->visited(visitor, inputs.new_tokens());
@@ -137,6 +143,10 @@ struct AutoModelForMaskedLM {
                                                           const LoadOptions& = {});
 };
 struct AutoModelForSequenceClassification {
+  static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
+                                                          const LoadOptions& = {});
+};
+struct AutoModelForSeq2SeqLM {
   static std::shared_ptr<PreTrainedModel> from_pretrained(const std::filesystem::path& dir,
                                                           const LoadOptions& = {});
 };

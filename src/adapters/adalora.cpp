@@ -188,7 +188,9 @@ Method adalora_method() {
                               {"bloom", {"query_key_value"}},
                               {"opt", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}},
                               {"gpt2", {"c_attn"}},
-                              {"bert", {"query", "value"}}},
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "key", "value", "dense"}},
+                              {"t5", {"q", "k", "v", "o", "wi", "wo"}}},
           .check = check_adalora,
           .shared = adalora_budget};
 }

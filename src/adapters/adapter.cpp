@@ -229,9 +229,15 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
         adapter->parts.push_back({target, type, make(build(target), *leader->part)});
     }
   };
+  const auto own_part = [&](const Target& target) {
+    const auto made = build(target);
+    // IA3's factors are on channels, whatever is between them.
+    if (made.groups() > 1 && method.type != "IA3") made.refuse("its channels are in groups");
+    return method.part(made);
+  };
   for (const auto& target : layers)
     if (!method.tied || !shares_embedding(*target.layer, layers))
-      adapter->parts.push_back({target, std::string(method.type), method.part(build(target))});
+      adapter->parts.push_back({target, std::string(method.type), own_part(target)});
   if (method.tied) add_tied(std::string(method.type), method.tied);
   if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";

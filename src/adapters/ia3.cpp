@@ -22,6 +22,8 @@ bool is_feedforward(const AdapterConfig& config, const std::string& path) {
 class Ia3 : public Part {
  public:
   explicit Ia3(const PartBuild& build) : Part(build), feedforward_(is_feedforward(build.config, build.path)) {
+    if (feedforward_ && build.groups() > 1)
+      build.refuse("the input of a convolution in groups is not scaled");
     const int64_t features = feedforward_ ? build.in_features() : build.out_features();
     if (build.layer.kind() == nn::LayerKind::conv2d)
       factors_ = parameter(build, "ia3_l", {1, features, 1, 1});
@@ -108,7 +110,9 @@ AdapterConfig with_feedforward(const AdapterConfig& config, std::string_view mod
                                        {"gpt_neox", {"dense_4h_to_h"}},
                                        {"bloom", {"mlp.dense_4h_to_h"}},
                                        {"falcon", {"dense_4h_to_h"}},
-                                       {"bert", {"output.dense"}}};
+                                       {"bert", {"output.dense"}},
+                                       {"roberta", {"output.dense"}},
+                                       {"t5", {"wo"}}};
   if (config.is_list("feedforward_modules") || config.is_string("feedforward_modules")) return config;
   for (auto [type, names] : defaults) {
     if (type != model_type) continue;
@@ -140,7 +144,9 @@ Method ia3_method() {
                               {"falcon", {"query_key_value", "dense_4h_to_h"}},
                               {"opt", {"q_proj", "k_proj", "fc2"}},
                               {"gpt2", {"c_attn", "mlp.c_proj"}},
-                              {"bert", {"key", "value", "output.dense"}}},
+                              {"bert", {"key", "value", "output.dense"}},
+                              {"roberta", {"key", "value", "output.dense"}},
+                              {"t5", {"k", "v", "wo"}}},
           .check = check_feedforward,
           .complete = with_feedforward};
 }

@@ -27,7 +27,8 @@ Method ln_tuning_method() {
                                 "post_feedforward_layernorm", "norm"}},
                               {"bloom", {"input_layernorm", "post_attention_layernorm", "ln_f"}},
                               {"falcon", {"input_layernorm", "post_attention_layernorm", "ln_f"}},
-                              {"gpt2", {"ln_1", "ln_2", "ln_f"}}}};
+                              {"gpt2", {"ln_1", "ln_2", "ln_f"}},
+                              {"t5", {"layer_norm", "final_layer_norm"}}}};
 }
 
 }  // namespace graft::adapters

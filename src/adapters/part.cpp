@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 #include "graft/error.h"
+#include "nn/conv.h"
 #include "support/regex.h"
 
 namespace graft::adapters {
@@ -25,6 +26,11 @@ int64_t PartBuild::in_features() const {
 int64_t PartBuild::out_features() const {
   return layer.weight.size(
       layer.kind() == nn::LayerKind::conv1d || layer.kind() == nn::LayerKind::embedding ? 1 : 0);
+}
+
+int64_t PartBuild::groups() const {
+  const auto* convolution = dynamic_cast<const nn::Conv2d*>(&layer);
+  return convolution ? convolution->shape().groups : 1;
 }
 
 at::TensorOptions PartBuild::options() const {

@@ -58,6 +58,8 @@ struct PartBuild {
   std::string key(std::string_view suffix) const;
   /// What a field such as rank_pattern has for this layer, or the fallback.
   double by_pattern(std::string_view field, double fallback) const;
+  /// How many groups a convolution's channels are in; 1 for any other layer.
+  int64_t groups() const;
   /// ConfigError: this method cannot be put on this layer.
   [[noreturn]] void refuse(const std::string& why = "") const;
 };

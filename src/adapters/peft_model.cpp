@@ -31,7 +31,8 @@ std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_str
 }  // namespace
 
 int64_t batch_of(const ModelInputs& inputs) {
-  for (const auto& input : {inputs.input_ids, inputs.inputs_embeds, inputs.pixel_values})
+  for (const auto& input :
+       {inputs.input_ids, inputs.inputs_embeds, inputs.pixel_values, inputs.decoder_input_ids})
     if (input.defined()) return input.size(0);
   return 0;
 }

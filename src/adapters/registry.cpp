@@ -32,7 +32,8 @@ const DefaultTargets& usual_targets() {
                                       {"gemma", {"q_proj", "v_proj"}},   {"gemma2", {"q_proj", "v_proj"}},
                                       {"opt", {"q_proj", "v_proj"}},     {"gpt2", {"c_attn"}},
                                       {"gpt_neox", {"query_key_value"}}, {"bloom", {"query_key_value"}},
-                                      {"falcon", {"query_key_value"}},   {"bert", {"query", "value"}}};
+                                      {"falcon", {"query_key_value"}},   {"bert", {"query", "value"}},
+                                      {"roberta", {"query", "value"}},   {"t5", {"q", "v"}}};
   return targets;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "graft/error.h"
+#include "models/architecture.h"
 #include "support/log.h"
 #include "support/regex.h"
 
@@ -87,8 +88,10 @@ class BlockFilter {
 
 bool is_head(const std::string& path, const AdapterConfig& config, const std::string& architecture) {
   // transformers' get_output_embeddings(), and the heads PEFT leaves out of "all-linear" when it classifies.
-  if (architecture.ends_with("ForCausalLM")) return path == "lm_head";
-  if (architecture.ends_with("ForMaskedLM")) return path == "cls.predictions.decoder";
+  const auto task = find_architecture(architecture).task;
+  if (task == Task::causal_lm || task == Task::masked_lm || task == Task::seq2seq_lm)
+    return path == "lm_head" || path == "lm_head.decoder" || path == "cls.predictions.decoder" ||
+           path == "vocab_projector";
   return config.string("task_type") == "SEQ_CLS" && (path == "score" || path == "classifier");
 }
 

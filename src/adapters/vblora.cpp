@@ -177,7 +177,9 @@ Method vblora_method() {
                               {"bloom", {"query_key_value"}},
                               {"opt", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}},
                               {"gpt2", {"c_attn"}},
-                              {"bert", {"query", "value"}}},
+                              {"bert", {"query", "value"}},
+                              {"roberta", {"query", "value"}},
+                              {"t5", {"q", "k", "v", "o", "wi", "wo"}}},
           .check = check_vblora,
           .shared = [](const AdapterConfig& config, const std::vector<nn::WeightedLayer*>& layers,
                        TensorSource& source) -> std::shared_ptr<Shared> {

@@ -3,6 +3,7 @@
 
 #include "generation/loop.h"
 #include "generation/model_call.h"
+#include "graft/error.h"
 
 namespace graft {
 using generation::last_logits;
@@ -88,6 +89,9 @@ Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 at::Tensor Decoder::generate(const ModelInputs& prompt, const GenerationConfig& config,
                              const GenerateCall& call) {
   if (!impl_->has_adapters) generation::refuse_adapters(call);
+  if (generation::is_encoder_decoder(*impl_->model))
+    throw UsageError("[generate] the decode step of an encoder-decoder (" + impl_->model->architecture() +
+                     ") cannot be compiled yet: generate without compiling");
   impl_->adapters = call.adapter_names;
   return run(*impl_, generation::prepare(prompt, config, *impl_->model), config, call);
 }

@@ -36,21 +36,56 @@ class GrowingSteps : public Steps {
   std::shared_ptr<GrowingCache> cache_ = std::make_shared<GrowingCache>();
 };
 
+/// The encoder reads the prompt once: after the first step the cache holds what the decoder needs of it.
+class EncoderDecoderSteps : public Steps {
+ public:
+  explicit EncoderDecoderSteps(ModelCall forward) : forward_(std::move(forward)) {}
+
+  at::Tensor start(const Prompt& prompt) override {
+    mask_ = prompt.source_mask;
+    return last_logits(forward_({.input_ids = prompt.source_ids,
+                                 .attention_mask = mask_,
+                                 .decoder_input_ids = prompt.ids,
+                                 .past_key_values = cache_}));
+  }
+
+  at::Tensor next(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
+    return last_logits(
+        forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_}));
+  }
+
+ private:
+  ModelCall forward_;
+  at::Tensor mask_;
+  std::shared_ptr<EncoderDecoderCache> cache_ = std::make_shared<EncoderDecoderCache>();
+};
+
+at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const ModelInputs& given,
+                 const GenerationConfig& config, const GenerateCall& call) {
+  const auto prompt = prepare(given, config, model);
+  if (!is_encoder_decoder(model)) {
+    GrowingSteps steps(forward);
+    return generation::run(steps, prompt, config, call);
+  }
+  EncoderDecoderSteps steps(forward);
+  return generation::run(steps, prompt, config, call);
+}
+
 }  // namespace
 }  // namespace generation
 
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
   generation::refuse_adapters(call);
-  generation::GrowingSteps steps([&](const ModelInputs& inputs) { return model.forward(inputs); });
-  return run(steps, generation::prepare(prompt, config, model), config, call);
+  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs); }, model, prompt,
+                           config, call);
 }
 
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
-  generation::GrowingSteps steps(
-      [&](const ModelInputs& inputs) { return model.forward(inputs, {call.adapter_names}); });
-  return run(steps, generation::prepare(prompt, config, *model.base_model()), config, call);
+  return generation::go_on(
+      [&](const ModelInputs& inputs) { return model.forward(inputs, {call.adapter_names}); },
+      *model.base_model(), prompt, config, call);
 }
 
 }  // namespace graft

@@ -26,6 +26,7 @@ constexpr Refused refused_numbers[] = {
     {"epsilon_cutoff", "epsilon sampling", 0},
     {"eta_cutoff", "eta sampling", 0},
     {"encoder_repetition_penalty", "a repetition penalty over the prompt alone", 1},
+    {"encoder_no_repeat_ngram_size", "forbidding what the prompt says", 0},
     {"guidance_scale", "classifier-free guidance", 1},
 };
 constexpr std::pair<std::string_view, std::string_view> refused_values[] = {
@@ -65,7 +66,6 @@ void acknowledge(const Config& fields) {
                       "_from_model_config",
                       "_commit_hash",
                       "bos_token_id",
-                      "decoder_start_token_id",
                       "use_cache",
                       "cache_implementation",
                       "cache_config",
@@ -78,7 +78,6 @@ void acknowledge(const Config& fields) {
                       "early_stopping",
                       "length_penalty",
                       "renormalize_logits",
-                      "encoder_no_repeat_ngram_size",
                       "low_memory",
                       "use_mtp",
                       "is_assistant",
@@ -116,6 +115,7 @@ GenerationConfig read(const json& values, const fs::path& path, bool whole_file)
       .min_length = fields.integer("min_length", defaults.min_length),
       .eos_token_id = token_ids(fields, values, "eos_token_id"),
       .pad_token_id = fields.optional_integer("pad_token_id"),
+      .decoder_start_token_id = fields.optional_integer("decoder_start_token_id"),
       .repetition_penalty = fields.number("repetition_penalty", defaults.repetition_penalty),
       .no_repeat_ngram_size = fields.integer("no_repeat_ngram_size", defaults.no_repeat_ngram_size),
       .suppress_tokens = fields.integers("suppress_tokens", defaults.suppress_tokens),

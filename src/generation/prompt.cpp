@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "graft/error.h"
+#include "models/architecture.h"
 #include "support/log.h"
 
 namespace graft::generation {
@@ -19,6 +20,8 @@ void check_given(const ModelInputs& given) {
                                        {"token_type_ids", given.token_type_ids.defined()},
                                        {"pixel_values", given.pixel_values.defined()},
                                        {"labels", given.labels.defined()},
+                                       {"decoder_input_ids", given.decoder_input_ids.defined()},
+                                       {"decoder_attention_mask", given.decoder_attention_mask.defined()},
                                        {"past_key_values", given.past_key_values != nullptr}})
     if (is_given)
       throw UsageError(std::string("[generate] a prompt has input_ids and attention_mask; there is ") + name +
@@ -53,11 +56,15 @@ at::Tensor mask_of(const ModelInputs& given, const at::Tensor& ids, const Genera
   return ids.ne(*pad).to(at::kLong);
 }
 
-void check_mask(const at::Tensor& mask) {
+void check_rows(const at::Tensor& mask) {
   const auto empty = mask.sum(1).eq(0).nonzero();
   if (empty.size(0) > 0)
     throw UsageError("[generate] row " + std::to_string(empty[0].item<int64_t>()) +
                      " of the prompt is padding only");
+}
+
+void check_mask(const at::Tensor& mask) {
+  check_rows(mask);
   if (mask.select(1, mask.size(1) - 1).eq(0).any().item<bool>())
     log_warning(
         "[generate] rows of the prompt end with padding: put it on the left, for the model goes on after the "
@@ -87,11 +94,42 @@ void check_room(const Prompt& prompt, const PreTrainedModel& model) {
                      std::to_string(*limit) + " positions this model has: lower max_new_tokens");
 }
 
+int64_t start_token(const GenerationConfig& config, const PreTrainedModel& model) {
+  for (const auto& token :
+       {config.decoder_start_token_id, model.config().optional_integer("decoder_start_token_id"),
+        model.config().optional_integer("bos_token_id")})
+    if (token) return *token;
+  throw UsageError(
+      "[generate] the decoder needs a token to start with: \"decoder_start_token_id\" is in "
+      "neither generation_config.json nor config.json");
+}
+
+/// The prompt is the encoder's; the decoder starts with one token of its own.
+Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config,
+                       const PreTrainedModel& model) {
+  const auto source = given.input_ids.to(model.device(), at::kLong).contiguous();
+  check_vocabulary(source, model.config());
+  const auto mask = mask_of(given, source, config);
+  check_rows(mask);
+  Prompt prompt{.ids = at::full({source.size(0), 1}, start_token(config, model), source.options()),
+                .source_ids = source};
+  check_vocabulary(prompt.ids, model.config());
+  prompt.positions = at::zeros_like(prompt.ids);
+  if (mask.eq(0).any().item<bool>()) prompt.source_mask = mask;
+  prompt.new_tokens = new_tokens(config, prompt.length(), model);
+  return prompt;
+}
+
 }  // namespace
+
+bool is_encoder_decoder(const PreTrainedModel& model) {
+  return find_architecture(model.architecture()).task == Task::seq2seq_lm;
+}
 
 Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model) {
   config.check();
   check_given(given);
+  if (is_encoder_decoder(model)) return prepare_decoder(given, config, model);
   Prompt prompt{.ids = given.input_ids.to(model.device(), at::kLong).contiguous()};
   check_vocabulary(prompt.ids, model.config());
   const auto mask = mask_of(given, prompt.ids, config);

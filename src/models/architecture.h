@@ -1,5 +1,6 @@
 // One row per class that a checkpoint may name: how to build it and what its checkpoints look like.
 #pragma once
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,9 +14,10 @@ enum class Task {
   base,
   causal_lm,
   masked_lm,
+  seq2seq_lm,
   sequence_classification,
-  image_classification,
-  token_classification
+  token_classification,
+  image_classification
 };
 
 struct Architecture {
@@ -33,8 +35,15 @@ struct Architecture {
   /// Where checkpoints spell a path otherwise than the module tree: {path's fragment, file's fragment}, whole
   /// dot-separated parts. Both are read; the file's is written, as transformers does.
   std::vector<std::pair<std::string, std::string>> stored_as = {};
+  /// Where checkpoints hold several weights as one, row under row: {paths' fragments, file's fragment}.
+  std::vector<std::pair<std::vector<std::string>, std::string>> stored_joined = {};
   /// Key endings that old checkpoints have and nobody needs: masks and positions that are computed now.
   std::vector<std::string_view> obsolete = {};
+  /// Beginnings of keys of parts that this class does without: a decoder's, beside an encoder alone.
+  std::vector<std::string_view> without = {};
+  /// Last parts of the paths of layers whose weights stay float32 in a model of float16, as transformers has
+  /// them.
+  std::vector<std::string_view> keep_in_fp32 = {};
 };
 
 template <class M>
@@ -44,6 +53,10 @@ std::shared_ptr<PreTrainedModel> make_model(const nn::Build& b, const Config& co
 
 /// The name under which files hold the parameter at `path`.
 std::string stored_name(const Architecture& architecture, const std::string& path);
+
+/// `path` with the whole dot-separated parts `fragment` replaced; none where they are not in it.
+std::optional<std::string> with_fragment(const std::string& path, const std::string& fragment,
+                                         const std::string& by);
 
 /// All of them, in models/registry.cpp.
 const std::vector<Architecture>& architectures();

@@ -1,66 +1,24 @@
 #include "models/bert.h"
 
-#include "graft/error.h"
-#include "models/bert_layers.h"
-#include "models/heads.h"
+#include "models/bert_body.h"
+#include "models/encoder_heads.h"
 #include "nn/dropout.h"
-#include "nn/loss.h"
-#include "nn/mask.h"
-#include "nn/prefix_cache.h"
 
 namespace graft {
 namespace {
 
-class BertModel : public PreTrainedModel {
+class BertModel : public BertBody {
  public:
-  BertModel(const nn::Build& b, const Config& config, bool with_pooler = true) : PreTrainedModel(config) {
-    const BertSizes s(config);
-    decoder_ = s.decoder;
-    embeddings = b.child<BertEmbeddings>(*this, "embeddings", s);
-    encoder = b.child<BertEncoder>(*this, "encoder", s);
-    if (with_pooler) pooler = b.child<BertDense>(*this, "pooler", s.hidden, s.hidden, nn::activation("tanh"));
-  }
+  static constexpr const char* kPrefix = "bert";
+  BertModel(const nn::Build& b, const Config& config, bool with_pooler = true)
+      : BertBody(b, config, kBert, with_pooler) {}
+};
 
-  ModelOutput forward(const ModelInputs& inputs) override {
-    check_inputs(inputs, "BertModel", {"input_ids"},
-                 {"attention_mask", "position_ids", "token_type_ids", "past_key_values"});
-    const auto hidden = hidden_states(inputs);
-    return {.last_hidden_state = hidden, .pooler_output = pooled(hidden)};
-  }
-
-  at::Tensor hidden_states(const ModelInputs& inputs) {
-    const bool learned = dynamic_cast<const nn::PrefixCache*>(inputs.past_key_values.get()) != nullptr;
-    if (inputs.past_key_values && !decoder_ && !learned)
-      throw UsageError(
-          "[bert] past_key_values needs \"is_decoder\": true in config.json: an encoder's tokens see later "
-          "ones");
-    const auto x = embeddings->forward(embedded(*this, inputs), inputs);
-    const bool recompute = checkpointing_ && is_training();
-    const auto cache = cache_for_layers(inputs, recompute);
-    // No position_ids here: BERT, unlike Llama, doesn't take packed sequences from them.
-    const nn::MaskRequest request{.like = x, .attention_mask = inputs.attention_mask, .cache = cache.get()};
-    const BertLayerInputs in{.mask = decoder_ ? nn::causal_mask(request) : nn::bidirectional_mask(request),
-                             .cache = cache};
-    const auto hidden = encoder->forward(x, in, recompute);
-    if (cache) cache->advance(x.size(1));
-    return hidden;
-  }
-
-  /// Of the first token.
-  at::Tensor pooled(const at::Tensor& hidden) { return pooler->forward(hidden.select(1, 0)); }
-
-  at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
-    return embeddings->word_embeddings->forward(input_ids);
-  }
-
-  void set_checkpointing(bool on) override { checkpointing_ = on; }
-  std::optional<int64_t> position_limit() const override { return embeddings->positions(); }
-  std::shared_ptr<BertEmbeddings> embeddings;
-
- private:
-  bool checkpointing_ = false, decoder_ = false;
-  std::shared_ptr<BertEncoder> encoder;
-  std::shared_ptr<BertDense> pooler;
+/// As most heads hold it.
+class BertWithoutPooler : public BertModel {
+ public:
+  BertWithoutPooler(const nn::Build& b, const Config& config) : BertModel(b, config, /*with_pooler=*/false) {}
+  static double head_dropout(const Config& config) { return bert_classifier_dropout(config); }
 };
 
 class BertTransform : public torch::nn::Module {
@@ -118,7 +76,7 @@ class BertWithPredictions : public PreTrainedModel {
  public:
   BertWithPredictions(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
     bert = b.child<BertModel>(*this, "bert", config, /*with_pooler=*/false);
-    cls = b.child<BertOnlyMLMHead>(*this, "cls", BertSizes(config), bert->embeddings->word_embeddings->weight,
+    cls = b.child<BertOnlyMLMHead>(*this, "cls", BertSizes(config), bert->token_table(),
                                    config.boolean("tie_word_embeddings", true));
   }
 
@@ -157,7 +115,7 @@ class BertForMaskedLM : public BertWithPredictions {
     check_inputs(inputs, "BertForMaskedLM", {"input_ids"},
                  {"attention_mask", "position_ids", "token_type_ids", "labels"});
     ModelOutput out{.logits = logits(inputs)};
-    if (inputs.labels.defined()) out.loss = nn::masked_lm_loss(out.logits, inputs.labels);
+    if (inputs.labels.defined()) out.loss = nn::token_loss(out.logits, inputs.labels);
     return out;
   }
 };
@@ -165,10 +123,9 @@ class BertForMaskedLM : public BertWithPredictions {
 class BertForSequenceClassification : public PreTrainedModel {
  public:
   BertForSequenceClassification(const nn::Build& b, const Config& config) : PreTrainedModel(config) {
-    const BertSizes s(config);
-    dropout_ = config.number("classifier_dropout", s.hidden_dropout);
+    dropout_ = bert_classifier_dropout(config);
     bert = b.child<BertModel>(*this, "bert", config);
-    classifier = b.child<nn::Linear>(*this, "classifier", s.hidden, config.num_labels());
+    classifier = b.child<nn::Linear>(*this, "classifier", bert->width(), config.num_labels());
   }
 
   ModelOutput forward(const ModelInputs& inputs) override {
@@ -217,7 +174,10 @@ std::vector<Architecture> bert_architectures() {
   auto classifier = row("BertForSequenceClassification", Task::sequence_classification,
                         make_model<BertForSequenceClassification>);
   classifier.obsolete = obsolete;
-  return {base, causal, masked, classifier};
+  auto tagger = row("BertForTokenClassification", Task::token_classification,
+                    make_model<TokenClassifier<BertWithoutPooler>>);
+  tagger.obsolete = no_pooler;
+  return {base, causal, masked, classifier, tagger};
 }
 
 }  // namespace graft

@@ -106,12 +106,15 @@ at::Tensor packed_positions(const Config& config, const ModelInputs& inputs) {
 void check_inputs(const ModelInputs& inputs, std::string_view architecture,
                   std::initializer_list<std::string_view> required,
                   std::initializer_list<std::string_view> accepted) {
-  const std::pair<std::string_view, bool> given[] = {{"attention_mask", inputs.attention_mask.defined()},
-                                                     {"position_ids", inputs.position_ids.defined()},
-                                                     {"token_type_ids", inputs.token_type_ids.defined()},
-                                                     {"pixel_values", inputs.pixel_values.defined()},
-                                                     {"labels", inputs.labels.defined()},
-                                                     {"past_key_values", inputs.past_key_values != nullptr}};
+  const std::pair<std::string_view, bool> given[] = {
+      {"attention_mask", inputs.attention_mask.defined()},
+      {"position_ids", inputs.position_ids.defined()},
+      {"token_type_ids", inputs.token_type_ids.defined()},
+      {"pixel_values", inputs.pixel_values.defined()},
+      {"labels", inputs.labels.defined()},
+      {"decoder_input_ids", inputs.decoder_input_ids.defined()},
+      {"decoder_attention_mask", inputs.decoder_attention_mask.defined()},
+      {"past_key_values", inputs.past_key_values != nullptr}};
   const auto among = [](std::initializer_list<std::string_view> list, std::string_view name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };

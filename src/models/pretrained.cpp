@@ -128,8 +128,10 @@ std::shared_ptr<PreTrainedModel> AutoModelForAny::from_pretrained(const fs::path
 
 std::shared_ptr<PreTrainedModel> AutoModelForAny::from_config(const Config& config,
                                                               const LoadOptions& options) {
-  RandomSource source(at::TensorOptions(options.dtype.value_or(at::kFloat)).device(options.device));
-  auto model = ModelFactory::build(named_architecture(config), source, config);
+  const auto& architecture = named_architecture(config);
+  RandomSource source(architecture,
+                      at::TensorOptions(options.dtype.value_or(at::kFloat)).device(options.device));
+  auto model = ModelFactory::build(architecture, source, config);
   report_unread(config);
   return model;
 }
@@ -148,6 +150,10 @@ std::shared_ptr<PreTrainedModel> AutoModelForMaskedLM::from_pretrained(const fs:
 std::shared_ptr<PreTrainedModel> AutoModelForSequenceClassification::from_pretrained(
     const fs::path& dir, const LoadOptions& options) {
   return load_for(Task::sequence_classification, dir, options);
+}
+std::shared_ptr<PreTrainedModel> AutoModelForSeq2SeqLM::from_pretrained(const fs::path& dir,
+                                                                        const LoadOptions& options) {
+  return load_for(Task::seq2seq_lm, dir, options);
 }
 std::shared_ptr<PreTrainedModel> AutoModelForTokenClassification::from_pretrained(
     const fs::path& dir, const LoadOptions& options) {
@@ -179,7 +185,7 @@ void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_byt
   auto tensors = unique_parameters();
   for (const auto& item : named_buffers())
     if (!nn::is_wrapped_path(item.key())) tensors.emplace_back(item.key(), item.value());
-  for (auto& [name, tensor] : tensors) name = stored_name(find_architecture(architecture_), name);
+  tensors = stored_tensors(find_architecture(architecture_), tensors);
   save_checkpoint(dir, tensors, {{"format", "pt"}}, static_cast<uint64_t>(max_shard_bytes));
   Config config = Config::from_json(config_.dump());
   config.set("architectures", std::vector<std::string>{architecture_});

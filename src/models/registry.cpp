@@ -3,6 +3,9 @@
 #include "models/architecture.h"
 #include "models/bert.h"
 #include "models/bloom.h"
+#include "models/convnext.h"
+#include "models/dinov2.h"
+#include "models/distilbert.h"
 #include "models/falcon.h"
 #include "models/gemma.h"
 #include "models/gemma2.h"
@@ -15,6 +18,8 @@
 #include "models/qwen2.h"
 #include "models/qwen3.h"
 #include "models/resnet.h"
+#include "models/roberta.h"
+#include "models/t5.h"
 #include "models/vit.h"
 
 namespace graft {
@@ -22,10 +27,12 @@ namespace graft {
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = [] {
     std::vector<Architecture> list;
-    for (auto* family : {llama_architectures, mistral_architectures, qwen2_architectures, qwen3_architectures,
-                         gemma_architectures, gemma2_architectures, phi3_architectures, gpt2_architectures,
-                         opt_architectures, gpt_neox_architectures, bloom_architectures, falcon_architectures,
-                         bert_architectures, vit_architectures, resnet_architectures}) {
+    for (auto* family :
+         {llama_architectures,  mistral_architectures,  qwen2_architectures,      qwen3_architectures,
+          gemma_architectures,  gemma2_architectures,   phi3_architectures,       gpt2_architectures,
+          opt_architectures,    gpt_neox_architectures, bloom_architectures,      falcon_architectures,
+          bert_architectures,   roberta_architectures,  distilbert_architectures, vit_architectures,
+          dinov2_architectures, resnet_architectures,   convnext_architectures,   t5_architectures}) {
       auto rows = family();
       list.insert(list.end(), std::make_move_iterator(rows.begin()), std::make_move_iterator(rows.end()));
     }
@@ -40,13 +47,20 @@ std::vector<std::string> known_architectures() {
   return names;
 }
 
-std::string stored_name(const Architecture& architecture, const std::string& path) {
+std::optional<std::string> with_fragment(const std::string& path, const std::string& fragment,
+                                         const std::string& by) {
   std::string padded = "." + path + ".";  // so that a fragment matches whole parts only
-  for (const auto& [fragment, stored] : architecture.stored_as) {
-    const auto at = padded.find("." + fragment + ".");
-    if (at != std::string::npos) padded.replace(at + 1, fragment.size(), stored);
-  }
+  const auto at = padded.find("." + fragment + ".");
+  if (at == std::string::npos) return {};
+  padded.replace(at + 1, fragment.size(), by);
   return padded.substr(1, padded.size() - 2);
+}
+
+std::string stored_name(const Architecture& architecture, const std::string& path) {
+  std::string name = path;
+  for (const auto& [fragment, stored] : architecture.stored_as)
+    name = with_fragment(name, fragment, stored).value_or(name);
+  return name;
 }
 
 const Architecture& find_architecture(std::string_view name) {

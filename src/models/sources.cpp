@@ -29,9 +29,65 @@ std::string replaced_ending(const std::string& name, std::string_view from, std:
   return name.ends_with(from) ? name.substr(0, name.size() - from.size()) + std::string(to) : name;
 }
 
+at::Tensor sinusoids(int64_t positions, int64_t width) {
+  const auto column = at::arange(width, at::kDouble);
+  const auto pair = at::div(column, 2, "floor") * 2;
+  const auto angle =
+      at::arange(positions, at::kDouble).unsqueeze(1) / at::pow(10000.0, pair / static_cast<double>(width));
+  return at::where(at::remainder(column, 2).eq(0), angle.sin(), angle.cos());
+}
+
+at::ScalarType dtype_of(const Architecture& architecture, const std::string& path, at::ScalarType wanted) {
+  if (wanted != at::kHalf) return wanted;
+  const auto kept = [&](std::string_view layer) {
+    return with_fragment(path, std::string(layer), std::string(layer)).has_value();
+  };
+  const auto& list = architecture.keep_in_fp32;
+  return std::any_of(list.begin(), list.end(), kept) ? at::kFloat : wanted;
+}
+
+/// One of the weights that files hold as one.
+struct Joined {
+  std::string whole;     ///< the path with the file's fragment in it
+  int64_t place, count;  ///< which of how many, from the top
+};
+
+std::optional<Joined> joined_at(const Architecture& architecture, const std::string& path) {
+  for (const auto& [fragments, file] : architecture.stored_joined)
+    for (size_t i = 0; i < fragments.size(); ++i)
+      if (auto whole = with_fragment(path, fragments[i], file))
+        return Joined{*whole, static_cast<int64_t>(i), static_cast<int64_t>(fragments.size())};
+  return {};
+}
+
 }  // namespace
 
-at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, const nn::Init& init) {
+NamedTensors stored_tensors(const Architecture& architecture, const NamedTensors& own) {
+  NamedTensors stored;
+  stored.reserve(own.size());
+  std::map<std::string, std::vector<at::Tensor>> parts;
+  std::map<std::string, size_t> places;
+  for (const auto& [path, tensor] : own) {
+    const auto joined = joined_at(architecture, path);
+    const auto name = stored_name(architecture, joined ? joined->whole : path);
+    if (!joined || places.try_emplace(name, stored.size()).second) stored.emplace_back(name, tensor);
+    if (!joined) continue;
+    auto& all = parts[name];
+    all.resize(static_cast<size_t>(joined->count));
+    all[static_cast<size_t>(joined->place)] = tensor;
+  }
+  for (const auto& [name, all] : parts) stored[places[name]].second = at::cat(all, 0);
+  return stored;
+}
+
+at::Tensor tensor_at(const Architecture& architecture, const Checkpoint& checkpoint,
+                     const std::string& path) {
+  const auto joined = joined_at(architecture, path);
+  if (!joined) return checkpoint.tensor(stored_name(architecture, path));
+  return checkpoint.tensor(stored_name(architecture, joined->whole)).chunk(joined->count, 0)[joined->place];
+}
+
+at::Tensor RandomSource::parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) {
   using Kind = nn::Init::Kind;
   at::NoGradGuard no_grad;
   // Drawn in float32 and rounded, so that a seed gives the same model in every dtype.
@@ -46,6 +102,12 @@ at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, co
     case Kind::ones:
       value.fill_(1);
       break;
+    case Kind::constant:
+      value.fill_(init.std);
+      break;
+    case Kind::sinusoidal:
+      value.copy_(sinusoids(shape[0], shape[1]));
+      break;
     case Kind::uniform:
       value.uniform_(-init.std, init.std);
       break;
@@ -57,7 +119,7 @@ at::Tensor RandomSource::parameter(const std::string&, at::IntArrayRef shape, co
     }
   }
   if (init.zero_row >= 0) value[init.zero_row].zero_();
-  return value.to(options_);
+  return value.to(options_.dtype(dtype_of(architecture_, path, options_.dtype().toScalarType())));
 }
 
 at::Tensor RandomSource::buffer(const std::string&, at::IntArrayRef shape, at::ScalarType dtype,
@@ -69,7 +131,7 @@ CheckpointSource::CheckpointSource(const Weights& checkpoint, const Architecture
     : checkpoint_(checkpoint),
       architecture_(architecture),
       wanted_(std::move(wanted)),
-      fresh_(wanted_.options) {
+      fresh_(architecture, wanted_.options) {
   const std::string prefix = std::string(architecture.base_prefix) + ".";
   const auto& names = checkpoint.names();
   checkpoint_has_prefix_ =
@@ -104,10 +166,30 @@ at::Tensor CheckpointSource::take(const std::string& name, at::IntArrayRef shape
     misshapen_.push_back(name + " is " + shape_text(tensor.sizes()) + " and should be " + shape_text(shape));
     return at::zeros(shape, wanted_.options);
   }
+  return entered(tensor, dtype.value_or(tensor.scalar_type()));
+}
+
+at::Tensor CheckpointSource::entered(const at::Tensor& tensor, at::ScalarType dtype) {
   done_bytes_ += static_cast<int64_t>(tensor.nbytes());
-  tensor = tensor.to(wanted_.options.dtype(dtype.value_or(tensor.scalar_type())));
   if (wanted_.progress) wanted_.progress(done_bytes_, static_cast<int64_t>(checkpoint_.total_bytes()));
-  return tensor;
+  return tensor.to(wanted_.options.dtype(dtype));
+}
+
+at::Tensor CheckpointSource::take_joined(const std::string& path, at::IntArrayRef shape,
+                                         at::ScalarType dtype) {
+  const auto joined = joined_at(architecture_, path);
+  const auto name = joined ? locate(joined->whole) : std::string();
+  if (name.empty()) return {};
+  taken_.insert(name);
+  const auto tensor = checkpoint_.tensor(name);
+  auto expected = shape.vec();
+  expected[0] *= joined->count;
+  if (tensor.sizes() != expected) {
+    misshapen_.push_back(name + " is " + shape_text(tensor.sizes()) + " and should be " +
+                         shape_text(expected));
+    return at::zeros(shape, wanted_.options);
+  }
+  return entered(tensor.narrow(0, joined->place * shape[0], shape[0]), dtype);
 }
 
 at::Tensor CheckpointSource::parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) {
@@ -117,8 +199,9 @@ at::Tensor CheckpointSource::parameter(const std::string& path, at::IntArrayRef 
     for (const auto& [tied, source] : architecture_.tied)
       if (source == path) name = locate(tied);
   }
-  const auto dtype = wanted_.options.dtype().toScalarType();
+  const auto dtype = dtype_of(architecture_, path, wanted_.options.dtype().toScalarType());
   if (!name.empty()) return take(name, shape, dtype);
+  if (auto part = take_joined(path, shape, dtype); part.defined()) return part;
   missing_.push_back(path);
   return wanted_.initialise_missing ? fresh_.parameter(path, shape, init) : at::zeros(shape, wanted_.options);
 }
@@ -147,6 +230,8 @@ at::Tensor CheckpointSource::tied(const std::string& path, const at::Tensor& sha
 bool CheckpointSource::may_be_left(const std::string& name) const {
   const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
   if (std::any_of(architecture_.obsolete.begin(), architecture_.obsolete.end(), ends)) return true;
+  const auto starts = [&](std::string_view beginning) { return name.starts_with(beginning); };
+  if (std::any_of(architecture_.without.begin(), architecture_.without.end(), starts)) return true;
   const std::string prefix = std::string(architecture_.base_prefix) + ".";
   // The body is all that was asked for: a head is not its business. And another head's weights, beside the
   // body's, are not a head's.

@@ -9,10 +9,17 @@
 
 namespace graft {
 
+/// A model's own tensors as files hold them: under their names there, several joined where files join them.
+NamedTensors stored_tensors(const Architecture& architecture, const NamedTensors& own);
+
+/// The other way: the tensor at `path` out of a checkpoint that was written so.
+at::Tensor tensor_at(const Architecture& architecture, const Checkpoint& checkpoint, const std::string& path);
+
 /// Fresh weights by torch's default generator.
 class RandomSource : public nn::ParameterSource {
  public:
-  explicit RandomSource(at::TensorOptions options) : options_(options) {}
+  RandomSource(const Architecture& architecture, at::TensorOptions options)
+      : architecture_(architecture), options_(options) {}
   at::Tensor parameter(const std::string& path, at::IntArrayRef shape, const nn::Init& init) override;
   at::Tensor buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,
                     double fill) override;
@@ -20,6 +27,7 @@ class RandomSource : public nn::ParameterSource {
   at::TensorOptions options() const override { return options_; }
 
  private:
+  const Architecture& architecture_;
   at::TensorOptions options_;
 };
 
@@ -49,6 +57,9 @@ class CheckpointSource : public nn::ParameterSource {
   /// spelling. Empty: not there.
   std::string locate(const std::string& path) const;
   at::Tensor take(const std::string& name, at::IntArrayRef shape, std::optional<at::ScalarType> dtype);
+  /// A part of a tensor that files hold joined; undefined where this is none or the file has none.
+  at::Tensor take_joined(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype);
+  at::Tensor entered(const at::Tensor& tensor, at::ScalarType dtype);
   bool may_be_left(const std::string& name) const;
 
   const Weights& checkpoint_;

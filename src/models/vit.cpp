@@ -1,27 +1,16 @@
 #include "models/vit.h"
 
-#include <array>
-
 #include "graft/error.h"
 #include "models/heads.h"
-#include "nn/activation.h"
-#include "nn/attention.h"
+#include "models/vit_layers.h"
 #include "nn/checkpointing.h"
-#include "nn/conv.h"
 #include "nn/dropout.h"
-#include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mask.h"
 #include "nn/norm.h"
 
 namespace graft {
 namespace {
-
-using HeightWidth = std::array<int64_t, 2>;
-
-std::string shown(const HeightWidth& size) {
-  return std::to_string(size[0]) + " x " + std::to_string(size[1]);
-}
 
 struct ViTSizes {
   int64_t hidden, intermediate, heads, head_dim, layers, channels, pooled;
@@ -57,12 +46,15 @@ struct ViTSizes {
   int64_t patches() const { return (image[0] / patch[0]) * (image[1] / patch[1]); }
 };
 
-class ViTPatchEmbeddings : public torch::nn::Module {
+class ViTEmbeddings : public torch::nn::Module {
  public:
-  ViTPatchEmbeddings(const nn::Build& b, const ViTSizes& s) : channels_(s.channels), image_(s.image) {
-    projection = b.child<nn::Conv2d>(
-        *this, "projection",
-        nn::Conv2dShape{.in = s.channels, .out = s.hidden, .kernel = s.patch, .stride = s.patch});
+  ViTEmbeddings(const nn::Build& b, const ViTSizes& s) : image_(s.image), dropout_(s.hidden_dropout) {
+    // transformers draws these from a normal distribution cut at -2 and 2: a hundred standard deviations, so
+    // not cut at all.
+    cls_token = b.parameter(*this, "cls_token", {1, 1, s.hidden}, b.normal());
+    position_embeddings =
+        b.parameter(*this, "position_embeddings", {1, s.patches() + 1, s.hidden}, b.normal());
+    patch_embeddings = b.child<PatchEmbeddings>(*this, "patch_embeddings", s.channels, s.hidden, s.patch);
   }
 
   at::Tensor forward(const at::Tensor& pixel_values) {
@@ -70,88 +62,30 @@ class ViTPatchEmbeddings : public torch::nn::Module {
     if (got != image_)
       throw UsageError("[vit] pixel_values are " + shown(got) + " (height x width); the model expects " +
                        shown(image_));
-    if (pixel_values.size(1) != channels_)
-      throw UsageError("[vit] pixel_values have " + std::to_string(pixel_values.size(1)) +
-                       " channels; the model expects " + std::to_string(channels_));
-    return projection->forward(pixel_values.to(projection->weight.scalar_type())).flatten(2).transpose(1, 2);
-  }
-
- private:
-  int64_t channels_;
-  HeightWidth image_;
-  std::shared_ptr<nn::Conv2d> projection;
-};
-
-class ViTEmbeddings : public torch::nn::Module {
- public:
-  ViTEmbeddings(const nn::Build& b, const ViTSizes& s) : dropout_(s.hidden_dropout) {
-    // transformers draws these from a normal distribution cut at -2 and 2: a hundred standard deviations, so
-    // not cut at all.
-    cls_token = b.parameter(*this, "cls_token", {1, 1, s.hidden}, b.normal());
-    position_embeddings =
-        b.parameter(*this, "position_embeddings", {1, s.patches() + 1, s.hidden}, b.normal());
-    patch_embeddings = b.child<ViTPatchEmbeddings>(*this, "patch_embeddings", s);
-  }
-
-  at::Tensor forward(const at::Tensor& pixel_values) {
     const auto patches = patch_embeddings->forward(pixel_values);
     const auto x = at::cat({cls_token.expand({patches.size(0), -1, -1}), patches}, 1) + position_embeddings;
     return nn::dropout(x, dropout_, is_training());
   }
 
  private:
+  HeightWidth image_;
   double dropout_;
   at::Tensor cls_token, position_embeddings;
-  std::shared_ptr<ViTPatchEmbeddings> patch_embeddings;
-};
-
-class ViTAttention : public torch::nn::Module {
- public:
-  ViTAttention(const nn::Build& b, const ViTSizes& s) : head_dim_(s.head_dim), dropout_(s.attention_dropout) {
-    const int64_t width = s.heads * s.head_dim;
-    q_proj = b.child<nn::Linear>(*this, "q_proj", s.hidden, width, s.qkv_bias);
-    k_proj = b.child<nn::Linear>(*this, "k_proj", s.hidden, width, s.qkv_bias);
-    v_proj = b.child<nn::Linear>(*this, "v_proj", s.hidden, width, s.qkv_bias);
-    o_proj = b.child<nn::Linear>(*this, "o_proj", width, s.hidden);
-  }
-
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
-    const auto heads = [&](nn::Linear& projection) {
-      return nn::split_heads(projection.forward(x), head_dim_);
-    };
-    const nn::AttentionOptions options{.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
-                                       .dropout = is_training() ? dropout_ : 0.0};
-    const auto q = heads(*q_proj), k = heads(*k_proj), v = heads(*v_proj);
-    return o_proj->forward(nn::attend(q, k, v, mask, options));
-  }
-
- private:
-  int64_t head_dim_;
-  double dropout_;
-  std::shared_ptr<nn::Linear> q_proj, k_proj, v_proj, o_proj;
-};
-
-class ViTMLP : public torch::nn::Module {
- public:
-  ViTMLP(const nn::Build& b, const ViTSizes& s) : activation_(s.activation) {
-    fc1 = b.child<nn::Linear>(*this, "fc1", s.hidden, s.intermediate);
-    fc2 = b.child<nn::Linear>(*this, "fc2", s.intermediate, s.hidden);
-  }
-
-  at::Tensor forward(const at::Tensor& x) { return fc2->forward(activation_(fc1->forward(x))); }
-
- private:
-  nn::Activation activation_;
-  std::shared_ptr<nn::Linear> fc1, fc2;
+  std::shared_ptr<PatchEmbeddings> patch_embeddings;
 };
 
 class ViTLayer : public torch::nn::Module {
  public:
   ViTLayer(const nn::Build& b, const ViTSizes& s) : dropout_(s.hidden_dropout) {
-    attention = b.child<ViTAttention>(*this, "attention", s);
+    attention = b.child<PatchAttention>(*this, "attention",
+                                        PatchAttentionShape{.hidden = s.hidden,
+                                                            .heads = s.heads,
+                                                            .head_dim = s.head_dim,
+                                                            .qkv_bias = s.qkv_bias,
+                                                            .dropout = s.attention_dropout});
     layernorm_before = b.child<nn::LayerNorm>(*this, "layernorm_before", s.hidden, s.eps);
     layernorm_after = b.child<nn::LayerNorm>(*this, "layernorm_after", s.hidden, s.eps);
-    mlp = b.child<ViTMLP>(*this, "mlp", s);
+    mlp = b.child<PatchMLP>(*this, "mlp", s.hidden, s.intermediate, s.activation);
   }
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
@@ -162,9 +96,9 @@ class ViTLayer : public torch::nn::Module {
 
  private:
   double dropout_;
-  std::shared_ptr<ViTAttention> attention;
+  std::shared_ptr<PatchAttention> attention;
   std::shared_ptr<nn::LayerNorm> layernorm_before, layernorm_after;
-  std::shared_ptr<ViTMLP> mlp;
+  std::shared_ptr<PatchMLP> mlp;
 };
 
 class ViTPooler : public torch::nn::Module {

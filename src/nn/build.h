@@ -15,8 +15,10 @@ namespace graft::nn {
 
 /// How a fresh parameter is filled when no checkpoint gives it.
 struct Init {
-  enum class Kind { normal, zeros, ones, kaiming_fan_out, uniform } kind = Kind::normal;
-  double std = 0.02;      ///< of a normal distribution; the bound, to both sides, of a uniform one
+  /// sinusoidal: a table of positions, sines and cosines of falling frequency in turns (Vaswani et al. 2017).
+  enum class Kind { normal, zeros, ones, kaiming_fan_out, uniform, constant, sinusoidal } kind = Kind::normal;
+  /// Of a normal distribution; the bound, to both sides, of a uniform one; a constant's value.
+  double std = 0.02;
   int64_t zero_row = -1;  ///< row set to zero: an embedding's padding_idx
 };
 

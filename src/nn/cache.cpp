@@ -30,6 +30,21 @@ std::shared_ptr<KVCache> GrowingCache::visited(LeafVisitor& visitor, int64_t /*n
   return shared_from_this();
 }
 
+std::pair<at::Tensor, at::Tensor> EncoderDecoderCache::encoder(int64_t layer) const {
+  return layer < static_cast<int64_t>(encoder_.size()) ? encoder_[layer]
+                                                       : std::pair<at::Tensor, at::Tensor>();
+}
+
+void EncoderDecoderCache::keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
+  if (layer >= static_cast<int64_t>(encoder_.size())) encoder_.resize(layer + 1);
+  encoder_[layer] = {keys, values};
+}
+
+void EncoderDecoderCache::reset() {
+  GrowingCache::reset();
+  encoder_.clear();
+}
+
 StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
   if (capacity < 1)
     throw UsageError("[cache] a static cache needs a capacity of at least 1, got " +

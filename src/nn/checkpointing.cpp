@@ -3,6 +3,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
 
+#include <algorithm>
+
 #include "nn/call_context.h"
 
 namespace graft::nn {
@@ -10,7 +12,7 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Block = std::function<at::Tensor(const at::Tensor&)>;
+using Block = std::function<at::Tensor(at::TensorList)>;
 
 /// What of the surroundings a block's result depends on: the random generator and autocast, of the device x
 /// is on, and the call's context.
@@ -67,37 +69,45 @@ struct Saved : torch::CustomClassHolder {
   Saved(Block b, const at::Device& device) : block(std::move(b)), surroundings(device) {}
 };
 
-// The parameters are inputs of this function beside x: otherwise autograd would not know that the output
-// depends on them, and torch::autograd::grad with respect to a parameter would find nothing.
+// The parameters are inputs of this function beside the block's own: otherwise autograd would not know that
+// the output depends on them, and torch::autograd::grad with respect to a parameter would find nothing.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, at::TensorList parameters,
                             const Block& block) {
     // A capsule: an IValue may hold any object so, without registering its class with TorchScript.
-    ctx->saved_data["saved"] = c10::IValue::make_capsule(c10::make_intrusive<Saved>(block, x.device()));
-    variable_list keep{x};
+    ctx->saved_data["saved"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Saved>(block, inputs[0].device()));
+    ctx->saved_data["inputs"] = static_cast<int64_t>(inputs.size());
+    variable_list keep(inputs.begin(), inputs.end());
     keep.insert(keep.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(keep);
     at::AutoGradMode no_grad(false);
-    return block(x);
+    return block(inputs);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto holder = ctx->saved_data["saved"].toCapsule();
     const auto* saved = static_cast<const Saved*>(holder.get());
     const auto kept = ctx->get_saved_variables();
-    const auto x = kept[0].detach().set_requires_grad(kept[0].requires_grad());
-    variable_list wanted;
-    if (x.requires_grad()) wanted.push_back(x);
-    wanted.insert(wanted.end(), kept.begin() + 1, kept.end());
+    const auto count = static_cast<size_t>(ctx->saved_data["inputs"].toInt());
+    variable_list inputs, wanted;
+    inputs.reserve(count);
+    wanted.reserve(kept.size());
+    for (size_t i = 0; i < count; ++i) {
+      inputs.push_back(kept[i].detach().set_requires_grad(kept[i].requires_grad()));
+      if (inputs[i].requires_grad()) wanted.push_back(inputs[i]);
+    }
+    wanted.insert(wanted.end(), kept.begin() + static_cast<int64_t>(count), kept.end());
     at::Tensor y;
     {
       at::AutoGradMode with_grad(true);
-      y = saved->surroundings.during([&] { return saved->block(x); });
+      y = saved->surroundings.during([&] { return saved->block(inputs); });
     }
     auto found =
         torch::autograd::grad({y}, wanted, {grads[0]}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
                               /*allow_unused=*/true);
-    if (!x.requires_grad()) found.insert(found.begin(), at::Tensor());
+    for (size_t i = 0; i < count; ++i)
+      if (!inputs[i].requires_grad()) found.insert(found.begin() + static_cast<int64_t>(i), at::Tensor());
     found.emplace_back();  // the block itself
     return found;
   }
@@ -105,12 +115,21 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 
 }  // namespace
 
-at::Tensor checkpointed(const torch::nn::Module& module, const Block& block, const at::Tensor& x) {
+at::Tensor checkpointed(const torch::nn::Module& module, const Block& block,
+                        const std::vector<at::Tensor>& inputs) {
   variable_list trainable;
   for (const auto& parameter : module.parameters())
     if (parameter.requires_grad()) trainable.push_back(parameter);
-  if (!at::GradMode::is_enabled() || (trainable.empty() && !x.requires_grad())) return block(x);
-  return Checkpoint::apply(x, at::TensorList(trainable), block);
+  const bool reached = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const at::Tensor& input) { return input.requires_grad(); });
+  if (!at::GradMode::is_enabled() || (trainable.empty() && !reached)) return block(inputs);
+  return Checkpoint::apply(at::TensorList(inputs), at::TensorList(trainable), block);
+}
+
+at::Tensor checkpointed(const torch::nn::Module& module,
+                        const std::function<at::Tensor(const at::Tensor&)>& block, const at::Tensor& x) {
+  return checkpointed(
+      module, [block](at::TensorList inputs) { return block(inputs[0]); }, std::vector<at::Tensor>{x});
 }
 
 }  // namespace graft::nn

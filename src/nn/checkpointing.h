@@ -14,4 +14,9 @@ namespace graft::nn {
 at::Tensor checkpointed(const torch::nn::Module& module,
                         const std::function<at::Tensor(const at::Tensor&)>& block, const at::Tensor& x);
 
+/// The same for a block of several inputs, all of them defined; gradients reach each.
+at::Tensor checkpointed(const torch::nn::Module& module,
+                        const std::function<at::Tensor(at::TensorList)>& block,
+                        const std::vector<at::Tensor>& inputs);
+
 }  // namespace graft::nn

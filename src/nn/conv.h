@@ -8,6 +8,7 @@ struct Conv2dShape {
   int64_t in, out;
   std::array<int64_t, 2> kernel, stride{1, 1}, padding{0, 0};
   bool bias = true;
+  int64_t groups = 1;  ///< each sees in / groups of the channels
 };
 
 class Conv2d : public WeightedLayer {

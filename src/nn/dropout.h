@@ -12,6 +12,10 @@ namespace graft::nn {
 /// training.
 at::Tensor dropout(const at::Tensor& x, double p, bool training);
 
+/// Stochastic depth (Huang et al. 2016): each row of the batch zeroed as a whole with probability p, the rest
+/// scaled; x itself outside training.
+at::Tensor drop_path(const at::Tensor& x, double p, bool training);
+
 /// The probability under `key`; ConfigError when it is none.
 double dropout_rate(const Config& config, std::string_view key, double fallback);
 

@@ -13,6 +13,11 @@ Linear::Linear(const Build& b, int64_t in_features, int64_t out_features, const 
   bias = b.parameter(*this, "bias", {out_features}, init);
 }
 
+Linear::Linear(const Build& b, int64_t in_features, int64_t out_features, const Init& init, NoBias)
+    : WeightedLayer(b) {
+  weight = b.parameter(*this, "weight", {out_features, in_features}, init);
+}
+
 Linear::Linear(const Build& b, const at::Tensor& shared, bool with_bias) : WeightedLayer(b) {
   weight = b.tied(*this, "weight", shared);
   if (with_bias) bias = b.parameter(*this, "bias", {shared.size(0)}, {Init::Kind::zeros});

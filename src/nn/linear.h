@@ -10,6 +10,9 @@ class Linear : public WeightedLayer {
   Linear(const Build& b, int64_t in_features, int64_t out_features, bool bias = true);
   /// With weight and bias both filled by `init`.
   Linear(const Build& b, int64_t in_features, int64_t out_features, const Init& init);
+  /// With the weight filled by `init` and no bias.
+  struct NoBias {};
+  Linear(const Build& b, int64_t in_features, int64_t out_features, const Init& init, NoBias);
   /// An output projection whose weight is `shared`, an embedding's.
   Linear(const Build& b, const at::Tensor& shared, bool bias = false);
   at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight,

@@ -27,7 +27,7 @@ at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
   return cross_entropy(logits.to(at::kFloat), shifted);
 }
 
-at::Tensor masked_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
   return cross_entropy(logits, labels);
 }
 

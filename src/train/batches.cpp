@@ -19,8 +19,9 @@ ModelInputs ready_for(const PreTrainedModel& model, const ModelInputs& inputs) {
       throw UsageError("[train] " + model.architecture() + " needs labels, and the data have none");
     ready.labels = ready.input_ids;
   }
-  for (auto* tensor : {&ready.input_ids, &ready.attention_mask, &ready.position_ids, &ready.token_type_ids,
-                       &ready.pixel_values, &ready.labels})
+  for (auto* tensor :
+       {&ready.input_ids, &ready.attention_mask, &ready.position_ids, &ready.token_type_ids,
+        &ready.pixel_values, &ready.labels, &ready.decoder_input_ids, &ready.decoder_attention_mask})
     if (tensor->defined()) *tensor = tensor->to(model.device());
   if (ready.pixel_values.defined()) ready.pixel_values = ready.pixel_values.to(model.dtype());
   return ready;

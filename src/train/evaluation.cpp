@@ -77,7 +77,8 @@ EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
   if (metrics.items == 0) throw UsageError("[train] the data to evaluate on have no label that counts");
   metrics.loss /= static_cast<double>(metrics.items);
   if (classes) metrics.accuracy = static_cast<double>(right) / static_cast<double>(metrics.items);
-  if (task == Task::causal_lm || task == Task::masked_lm) metrics.perplexity = std::exp(metrics.loss);
+  if (task == Task::causal_lm || task == Task::masked_lm || task == Task::seq2seq_lm)
+    metrics.perplexity = std::exp(metrics.loss);
   return metrics;
 }
 

@@ -53,6 +53,10 @@ RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder,
                      " has no head and so no loss; train a checkpoint with a head");
   if (task_ == Task::image_classification)
     throw UsageError("[train] JSONL rows hold text; give images as --tokens with pixel_values");
+  if (task_ == Task::seq2seq_lm)
+    throw UsageError(
+        "[train] JSONL rows hold one text each; give an encoder-decoder --tokens with input_ids "
+        "and labels");
   if (max_length && *max_length < 1) throw UsageError("[train] max_length must be at least 1");
   // Where it is a list, generation may stop at any of them; the first ends a training text.
   try {
@@ -90,10 +94,8 @@ void RowReader::read_ids(const json& row, Example& example) const {
     auto labels = integers(row, "labels");
     if (labels.size() != example.input_ids.size()) refuse("\"labels\" is not as long as \"input_ids\"");
     example.labels = std::move(labels);
-  } else if (task_ == Task::masked_lm) {
-    refuse("\"labels\" is missing, which a masked language model needs");
-  } else if (task_ == Task::token_classification) {
-    refuse("\"labels\" is missing, which a token classifier needs");
+  } else if (task_ != Task::causal_lm) {
+    refuse("\"labels\" is missing, which a masked language model and a classifier of tokens need");
   } else {
     example.labels = example.input_ids;
   }
@@ -108,8 +110,8 @@ void RowReader::read_text(const json& row, Example& example) {
   } else {
     example.input_ids = encode(text, true);
   }
-  if (task_ == Task::masked_lm) refuse("a masked language model needs \"input_ids\" with \"labels\"");
-  if (task_ == Task::token_classification) refuse("a token classifier needs \"input_ids\" with \"labels\"");
+  if (task_ == Task::masked_lm || task_ == Task::token_classification)
+    refuse("a masked language model and a classifier of tokens need \"input_ids\" with \"labels\"");
   if (task_ == Task::causal_lm) example.labels = example.input_ids;
 }
 

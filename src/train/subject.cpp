@@ -7,7 +7,7 @@
 
 #include "adapters/part.h"
 #include "graft/error.h"
-#include "models/architecture.h"
+#include "models/sources.h"
 #include "nn/norm.h"
 #include "nn/weighted.h"
 
@@ -184,7 +184,7 @@ class WholeModel : public Subject {
     auto tensors = model_->unique_parameters();
     for (const auto& item : model_->named_buffers()) tensors.emplace_back(item.key(), item.value());
     const at::NoGradGuard no_grad;
-    for (auto& [path, tensor] : tensors) tensor.copy_(checkpoint.tensor(stored_name(architecture, path)));
+    for (auto& [path, tensor] : tensors) tensor.copy_(tensor_at(architecture, checkpoint, path));
   }
 
  private:

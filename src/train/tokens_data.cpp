@@ -15,18 +15,22 @@ class Tokens : public TrainingData {
     const auto refuse = [&](const std::string& what) {
       throw FormatError("[train] " + io::quote_path(path) + ": " + what);
     };
-    const std::pair<const char*, at::Tensor*> places[] = {{"input_ids", &all_.input_ids},
-                                                          {"attention_mask", &all_.attention_mask},
-                                                          {"labels", &all_.labels},
-                                                          {"position_ids", &all_.position_ids},
-                                                          {"token_type_ids", &all_.token_type_ids},
-                                                          {"pixel_values", &all_.pixel_values}};
+    const std::pair<const char*, at::Tensor*> places[] = {
+        {"input_ids", &all_.input_ids},
+        {"attention_mask", &all_.attention_mask},
+        {"labels", &all_.labels},
+        {"position_ids", &all_.position_ids},
+        {"token_type_ids", &all_.token_type_ids},
+        {"pixel_values", &all_.pixel_values},
+        {"decoder_input_ids", &all_.decoder_input_ids},
+        {"decoder_attention_mask", &all_.decoder_attention_mask}};
     for (const auto& name : file_->names()) {
       const auto* place =
           std::find_if(std::begin(places), std::end(places), [&](const auto& p) { return name == p.first; });
       if (place == std::end(places))
         refuse("holds " + io::quote(name) +
-               "; known: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values");
+               "; known: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values, "
+               "decoder_input_ids, decoder_attention_mask");
       *place->second = file_->tensor(name);
     }
     const auto& first = all_.input_ids.defined() ? all_.input_ids : all_.pixel_values;
@@ -49,12 +53,15 @@ class Tokens : public TrainingData {
 
   ModelInputs batch(int64_t /*epoch*/, int64_t index) const override {
     ModelInputs one;
-    const std::pair<at::Tensor*, const at::Tensor*> pairs[] = {{&one.input_ids, &all_.input_ids},
-                                                               {&one.attention_mask, &all_.attention_mask},
-                                                               {&one.labels, &all_.labels},
-                                                               {&one.position_ids, &all_.position_ids},
-                                                               {&one.token_type_ids, &all_.token_type_ids},
-                                                               {&one.pixel_values, &all_.pixel_values}};
+    const std::pair<at::Tensor*, const at::Tensor*> pairs[] = {
+        {&one.input_ids, &all_.input_ids},
+        {&one.attention_mask, &all_.attention_mask},
+        {&one.labels, &all_.labels},
+        {&one.position_ids, &all_.position_ids},
+        {&one.token_type_ids, &all_.token_type_ids},
+        {&one.pixel_values, &all_.pixel_values},
+        {&one.decoder_input_ids, &all_.decoder_input_ids},
+        {&one.decoder_attention_mask, &all_.decoder_attention_mask}};
     for (const auto& [to, from] : pairs)
       if (from->defined()) *to = from->select(0, index);
     return one;

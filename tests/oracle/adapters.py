@@ -24,6 +24,7 @@ class Recipe:
     noise: float = 0.1
     tolerance: float = 1e-5
     merges: bool = True
+    full: bool = False  # only in `make test-full`
     trains: bool = True  # False: the file is for inference only
     full: bool = False  # only in `make test-full`
     # What of PEFT's own model must be done after noise (rank masks, say).

@@ -27,5 +27,5 @@ class Family:
         return [
             self.make("body", self.classes[0], text_batches(None), causal=True, train=False, **config),
             self.make("class", self.classes[2], text_batches("class"), num_labels=3, pad_token_id=1, **config),
-            self.make("tokens", self.classes[3], text_batches("token"), full=full_tokens, num_labels=3, classifier_dropout=0.0, **config),
+            self.make("tokens", self.classes[3], text_batches("tokens"), full=full_tokens, num_labels=3, classifier_dropout=0.0, **config),
         ]

@@ -33,8 +33,8 @@ class Case:
     causal: bool = False  # has caches: decode step by step must equal the whole
     train: bool = True  # has a loss: gradients, training mode, gradient checkpointing
     half: bool = True
-    tolerance: float = 1e-5  # of the largest value
     full: bool = False  # only in `make test-full`
+    tolerance: float = 1e-5  # of the largest value
     # What a query that may look nowhere looks at: all keys alike, of which each form of cache has another number.
     padding_sees_all: bool = False
     static_cache: bool = True  # transformers can do it with a static cache
@@ -50,7 +50,7 @@ def seed_of(text: str) -> int:
 
 
 def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None, num_labels=3, token_types=0, positions=False, seed=0):
-    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "token", "class", "regression" or "multi"."""
+    """input_ids with up to half a row of padding on one side, and labels for a head: "lm", "tokens", "class", "regression" or "multi"."""
     torch.manual_seed(seed_of(f"{vocab} {batch} {seq} {padding} {labels} {seed}"))
     ids = torch.randint(3, vocab, (batch, seq))
     result = {"input_ids": ids}
@@ -69,12 +69,9 @@ def text_batch(vocab=131, batch=3, seq=7, padding="none", pad_id=1, labels=None,
     if positions:
         mask = result.get("attention_mask", torch.ones_like(ids))
         result["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
-    if labels == "lm":
-        wanted = torch.randint(0, vocab, (batch, seq))
+    if labels in ("lm", "tokens"):
+        wanted = torch.randint(0, vocab if labels == "lm" else num_labels, (batch, seq))
         wanted[0, seq // 2] = -100 if seq > 2 else 0
-        result["labels"] = wanted.masked_fill(result.get("attention_mask", torch.ones_like(ids)) == 0, -100)
-    elif labels == "token":
-        wanted = torch.randint(0, num_labels, (batch, seq))
         result["labels"] = wanted.masked_fill(result.get("attention_mask", torch.ones_like(ids)) == 0, -100)
     elif labels == "class":
         result["labels"] = torch.randint(0, num_labels, (batch,))

@@ -28,7 +28,9 @@ ModelInputs read(const std::string& path) {
           .position_ids = optional(*file, "position_ids"),
           .token_type_ids = optional(*file, "token_type_ids"),
           .pixel_values = optional(*file, "pixel_values"),
-          .labels = optional(*file, "labels")};
+          .labels = optional(*file, "labels"),
+          .decoder_input_ids = optional(*file, "decoder_input_ids"),
+          .decoder_attention_mask = optional(*file, "decoder_attention_mask")};
 }
 
 /// Columns [from, to) of what runs along the sequence; the mask also covers what the cache holds.

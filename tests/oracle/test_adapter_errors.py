@@ -12,6 +12,8 @@ CASES = {
     "ia3-not-a-target": ("IA3", "llama-gqa", {**LLAMA, "feedforward_modules": ["down_proj"]}, '"feedforward_modules" names "down_proj"'),
     "ia3-no-default": ("IA3", "resnet-bottleneck", {"target_modules": ["convolution"]}, '"feedforward_modules" is not set'),
     "ia3-embedding": ("IA3", "llama-gqa", {"target_modules": ["embed_tokens"]}, "IA3 is for linear and convolution layers"),
+    "lora-groups": ("LORA", "convnext-class", {"target_modules": ["dwconv"]}, "its channels are in groups"),
+    "ia3-groups": ("IA3", "convnext-class", {"target_modules": ["dwconv"], "feedforward_modules": ["dwconv"]}, "is not scaled"),
     "loha-conv1d": ("LOHA", "gpt2-lm-untied", {}, "which is Conv1D"),
     "loha-rank": ("LOHA", "llama-gqa", {**LLAMA, "r": 0}, '"r" must be at least 1'),
     "lokr-conv1d": ("LOKR", "gpt2-lm-untied", {}, "which is Conv1D"),

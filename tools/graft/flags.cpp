@@ -68,6 +68,12 @@ std::shared_ptr<PreTrainedModel> ModelFlags::load_causal_lm() const {
   return AutoModelForCausalLM::from_pretrained(model, options());
 }
 
+std::shared_ptr<PreTrainedModel> ModelFlags::load_generator() const {
+  if (Config::from_pretrained(model).boolean("is_encoder_decoder", false))
+    return AutoModelForSeq2SeqLM::from_pretrained(model, options());
+  return AutoModelForCausalLM::from_pretrained(model, options());
+}
+
 void AdapterFlags::add_to(CLI::App& command) {
   command.add_option("--adapter", adapters, "Adapter folder, [NAME=]DIR; may be given several times");
   command.add_option("--active-adapter", active, "Which adapters are active, by name")->delimiter(',');

@@ -20,6 +20,8 @@ struct ModelFlags {
   std::shared_ptr<PreTrainedModel> load() const;
   /// With a head for the next token, whatever head the checkpoint has.
   std::shared_ptr<PreTrainedModel> load_causal_lm() const;
+  /// The same, or an encoder and a decoder where the model is those.
+  std::shared_ptr<PreTrainedModel> load_generator() const;
 
  private:
   LoadOptions options() const;

@@ -101,7 +101,7 @@ class Generation {
     if (!flags.prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
     auto prompts = flags.prompts;
     if (flags.chat) put_through_template(prompts);
-    model_ = flags.model.load_causal_lm();
+    model_ = flags.model.load_generator();
     peft_ = flags.adapter.load(model_, flags.model.model, /*trainable=*/false);
     prompt_ = tokenizer_ ? encode_prompts(*tokenizer_, prompts, pad(), !flags.chat)
                          : read_inputs(flags.input, *model_);
@@ -124,7 +124,7 @@ class Generation {
     if (!flags_.json && !streams) print(sequences);
 
     nlohmann::ordered_json report{{"architecture", model_->architecture()},
-                                  {"new_tokens", sequences.size(1) - prompt_.input_ids.size(1)}};
+                                  {"new_tokens", sequences.size(1) - given()}};
     times.add_to(report, sequences.size(0));
     const auto counted = counters();
     report["compile_s"] = counted.compile_seconds;
@@ -148,6 +148,11 @@ class Generation {
     return config_.pad_token_id.value_or(tokenizer_ ? tokenizer_->pad_token_id().value_or(0) : 0);
   }
 
+  /// How many tokens of a sequence are not the model's: the prompt, or an encoder-decoder's start token.
+  int64_t given() const {
+    return model_->config().boolean("is_encoder_decoder", false) ? 1 : prompt_.input_ids.size(1);
+  }
+
   at::Tensor generated(const GenerateCall& call) {
     if (!flags_.compile.compile)
       return peft_ ? generate(*peft_, prompt_, config_, call) : generate(*model_, prompt_, config_, call);
@@ -158,7 +163,7 @@ class Generation {
 
   /// The new tokens of a row as text.
   std::string text_of(const at::Tensor& sequences, int64_t row) const {
-    return tokenizer_->decode(row_of(sequences, row, prompt_.input_ids.size(1)));
+    return tokenizer_->decode(row_of(sequences, row, given()));
   }
 
   void print(const at::Tensor& sequences) const {

@@ -1,4 +1,4 @@
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertLMHeadModel, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification, BertLMHeadModel, BertModel
 
 from harness import Case, text_batch, text_batches
 
@@ -55,6 +55,7 @@ CASES = [
     case("class-types", BertForSequenceClassification, "class", typed("class", num_labels=3), num_labels=3),
     case("class-decoder", BertForSequenceClassification, "class", num_labels=3, **DECODER),
     case("class-dropout-0", BertForSequenceClassification, "class", num_labels=2, classifier_dropout=0.0),
+    case("tokens", BertForTokenClassification, "tokens", num_labels=3),
     case("regression", BertForSequenceClassification, "regression", num_labels=1),
     case("multi-label", BertForSequenceClassification, "multi", num_labels=4),
     case("problem-type", BertForSequenceClassification, "multi", num_labels=4, problem_type="regression"),

@@ -1,6 +1,7 @@
 """Every Recipe: one file per family of methods."""
 from . import adalora
 from . import decoders
+from . import families
 from . import hra
 from . import ia3
 from . import ln_tuning
@@ -31,6 +32,7 @@ FAMILIES = [
     structured,
     tokens,
     decoders,
+    families,
 ]
 RECIPES = [recipe for family in FAMILIES for recipe in family.RECIPES]
 assert len({recipe.name for recipe in RECIPES}) == len(RECIPES), "two recipes have the same name"

@@ -1,0 +1,43 @@
+"""Without target_modules an adapter goes where PEFT would put it, for every method and every model type that PEFT has a default for."""
+import json
+
+import peft
+import pytest
+from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING
+
+from harness import GRAFT, run
+
+MODELS = {"roberta": "roberta-class", "t5": "t5-relu"}
+METHODS = [
+    "ADALORA", "BOFT", "C3A", "FOURIERFT", "HIRA", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", "MISS", "OFT", "RANDLORA", "ROAD",
+    "SHIRA", "VBLORA", "VERA",
+]  # fmt: skip
+# What a method's sizes must be for the odd widths of the models: any that fit.
+FIELDS = {
+    "ADALORA": {"total_step": 10, "target_r": 2, "init_r": 3}, "BOFT": {"boft_block_size": 1}, "C3A": {"block_size": 1},
+    "OFT": {"oft_block_size": 1}, "ROAD": {"group_size": 1}, "VBLORA": {"vector_length": 1, "num_vectors": 5, "topk": 2},
+    "FOURIERFT": {"n_frequency": 5}, "SHIRA": {"r": 1}, "HRA": {"r": 2}, "MISS": {"r": 1}, "RANDLORA": {"r": 2},
+}  # fmt: skip
+
+
+def defaults(method, model_type):
+    return PEFT_TYPE_TO_TUNER_MAPPING[peft.PeftType[method]].target_module_mapping.get(model_type)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model_type", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_default_targets(checkpoints, tmp_path, method, model_type):
+    want = defaults(method, model_type)
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": method, **FIELDS.get(method, {})}))
+    folder = checkpoints(MODELS[model_type]).folder
+    done = run(GRAFT, "init", "--model", folder, "--adapter-config", tmp_path, "--output", tmp_path / "out", check=False)
+    if want is None:
+        assert done.returncode == 1 and "has no default for" in done.stderr, done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    made = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert set(made["target_modules"]) == set(want)
+    if method == "IA3":
+        assert made["feedforward_modules"] == TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING[model_type]

@@ -1,0 +1,56 @@
+"""`graft generate` with an encoder-decoder: the tokens of transformers' greedy decoding, with and without an adapter."""
+import json
+import shutil
+
+import peft
+import pytest
+import torch
+
+from adapters import noisy
+from harness import text_batch
+from test_generate import HOW, ours, same, theirs
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("name", ["t5-relu", pytest.param("t5-gated", marks=pytest.mark.full)])
+def test_greedy(checkpoints, tmp_path, name, padding):
+    """Past the largest distance that has a bucket of its own."""
+    checkpoint = checkpoints(name)
+    batch = text_batch(seq=15, padding=padding)
+    want = theirs(checkpoint.fresh(), batch, 16, eos_token_id=None)
+    assert want.shape == (3, 17)
+    same(ours(checkpoint.folder, batch, tmp_path, "--ignore-eos", "--max-new-tokens", 16), want)
+
+
+def test_end_of_sequence(checkpoints, tmp_path):
+    checkpoint = checkpoints("t5-relu")
+    batch = text_batch(seq=15, padding="left")
+    free = theirs(checkpoint.fresh(), batch, 12, eos_token_id=None)
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint.folder, folder)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": [int(free[0, 4]), int(free[1, 7])]}))
+    want = theirs(type(checkpoint.model).from_pretrained(folder), batch, 12)
+    same(ours(folder, batch, tmp_path, "--max-new-tokens", 12), want)
+
+
+def test_padding_is_seen_without_a_mask(checkpoints, tmp_path):
+    checkpoint = checkpoints("t5-relu")
+    batch = {"input_ids": text_batch(seq=15, padding="right")["input_ids"]}
+    same(ours(checkpoint.folder, batch, tmp_path), checkpoint.fresh().generate(**batch, do_sample=False))
+
+
+def test_adapter(checkpoints, tmp_path):
+    checkpoint = checkpoints("t5-relu")
+    config = peft.LoraConfig(r=3, target_modules="all-linear", task_type="SEQ_2_SEQ_LM")
+    model = noisy(peft.get_peft_model(checkpoint.fresh(), config), "t5 generated", 0.2).eval()
+    model.save_pretrained(tmp_path / "adapter")
+    batch = text_batch(seq=15, padding="left")
+    want = theirs(model, batch, 9, eos_token_id=None)
+    same(ours(checkpoint.folder, batch, tmp_path, "--ignore-eos", "--max-new-tokens", 9, "--adapter", tmp_path / "adapter"), want)
+    assert not torch.equal(want, theirs(checkpoint.fresh(), batch, 9, eos_token_id=None))
+
+
+def test_compiled_step_is_refused(checkpoints, tmp_path):
+    with pytest.raises(AssertionError, match="encoder-decoder .* cannot be compiled yet"):
+        ours(checkpoints("t5-relu").folder, text_batch(seq=5), tmp_path, "--max-new-tokens", 3, *HOW["compiled"])
