@@ -175,7 +175,7 @@ std::vector<Architecture> bert_architectures() {
                         make_model<BertForSequenceClassification>);
   classifier.obsolete = obsolete;
   auto tagger = row("BertForTokenClassification", Task::token_classification,
-                    make_model<TokenClassifier<BertWithoutPooler>>);
+                    make_model<EncoderTokenClassifier<BertWithoutPooler>>);
   tagger.obsolete = no_pooler;
   return {base, causal, masked, classifier, tagger};
 }

@@ -249,7 +249,7 @@ std::vector<Architecture> distilbert_architectures() {
           row("DistilBertForSequenceClassification", Task::sequence_classification,
               make_model<DistilBertForSequenceClassification>),
           row("DistilBertForTokenClassification", Task::token_classification,
-              make_model<TokenClassifier<DistilBertModel>>)};
+              make_model<EncoderTokenClassifier<DistilBertModel>>)};
 }
 
 }  // namespace graft

@@ -11,9 +11,9 @@ namespace graft {
 
 /// A class for each token.
 template <class Body>
-class TokenClassifier : public BodyWithHead<Body> {
+class EncoderTokenClassifier : public BodyWithHead<Body> {
  public:
-  TokenClassifier(const nn::Build& b, const Config& config)
+  EncoderTokenClassifier(const nn::Build& b, const Config& config)
       : BodyWithHead<Body>(b, config), dropout_(Body::head_dropout(config)) {
     classifier = b.child<nn::Linear>(*this, "classifier", this->body().width(), config.num_labels());
   }

@@ -131,7 +131,7 @@ std::vector<Architecture> roberta_architectures() {
           row("RobertaForSequenceClassification", Task::sequence_classification,
               make_model<RobertaForSequenceClassification>),
           row("RobertaForTokenClassification", Task::token_classification,
-              make_model<TokenClassifier<RobertaWithoutPooler>>)};
+              make_model<EncoderTokenClassifier<RobertaWithoutPooler>>)};
 }
 
 }  // namespace graft
