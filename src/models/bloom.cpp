@@ -61,7 +61,8 @@ class BloomAttention : public torch::nn::Module {
     if (in.cache) std::tie(k, v) = in.cache->update(layer_, k, v);
     const nn::AttentionOptions options{.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
                                        .causal = true,
-                                       .dropout = is_training() ? dropout_ : 0.0};
+                                       .dropout = is_training() ? dropout_ : 0.0,
+                                       .plain = true};
     return dense->forward(nn::attend(qkv[0], k, v, in.bias, options));
   }
 

@@ -19,13 +19,13 @@ at::Tensor merged_heads(const at::Tensor& x) {
 }
 
 /// Softmax in float32, as transformers' eager attention has it.
-at::Tensor attend_softcapped(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const at::Tensor& mask, const AttentionOptions& options) {
+at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& mask, const AttentionOptions& options) {
   const int64_t groups = q.size(1) / k.size(1), queries = q.size(2);
   const auto keys = groups > 1 ? repeat_heads(k, groups) : k,
              values = groups > 1 ? repeat_heads(v, groups) : v;
   auto scores = at::matmul(q, keys.transpose(2, 3)) * options.scale;
-  scores = at::tanh(scores / options.softcap) * options.softcap;
+  if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
   if (mask.defined()) {
     scores = scores + mask;
   } else if (options.causal && queries > 1) {
@@ -41,7 +41,7 @@ at::Tensor attend_softcapped(const at::Tensor& q, const at::Tensor& k, const at:
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask,
                   const AttentionOptions& options) {
-  if (options.softcap > 0) return attend_softcapped(q, k, v, mask, options);
+  if (options.softcap > 0 || options.plain) return attend_plainly(q, k, v, mask, options);
   const int64_t groups = q.size(1) / k.size(1);
   // With a mask SDPA's own grouping falls back to its slowest path on CUDA; without one it saves the copies.
   const bool grouped = groups > 1 && !mask.defined() && k.size(-1) == v.size(-1) && k.size(-1) <= 256;
