@@ -104,7 +104,7 @@ ModelOutput GatedDecoder::forward(const ModelInputs& inputs) {
   const auto mask = [&](int64_t window) {
     const auto sees =
         nn::causal_mask({x, inputs.attention_mask, cache.get(), packed_positions(config(), inputs), window});
-    return spec_.additive_masks ? nn::additive_mask(sees, x) : sees;
+    return spec_.plain_attention ? nn::additive_mask(sees, x) : sees;
   };
   GatedLayerInputs in{.rotation = rotary_emb->forward(x, positions_or_default(inputs, x)), .cache = cache};
   if (any_layer(spec_, /*windowed=*/false)) in.mask = mask(0);

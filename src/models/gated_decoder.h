@@ -38,8 +38,7 @@ struct GatedDecoderSpec {
   nn::RopeDefaults rope = {};
   double residual_dropout = 0;
   double attention_softcap = 0, logit_softcap = 0;  ///< 0: none
-  /// Rows that may look nowhere look everywhere alike, as in transformers' eager attention.
-  bool additive_masks = false;
+  bool plain_attention = false;                     ///< as AttentionOptions has it
   std::vector<int64_t> windows =
       {};  ///< by layer: how far it sees, 0 for all the way; empty: no layer has one
 };

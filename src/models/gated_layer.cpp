@@ -13,6 +13,7 @@ GatedAttention::GatedAttention(const nn::Build& b, const GatedDecoderSpec& s, in
       scale_(s.scale),
       dropout_(s.attention_dropout),
       softcap_(s.attention_softcap),
+      plain_(s.plain_attention),
       windowed_(!s.windows.empty() && s.windows[layer] > 0) {
   if (s.fused) {
     qkv_proj = b.child<nn::Linear>(*this, "qkv_proj", s.hidden, queries_ + 2 * keys_, s.qkv_bias);
@@ -48,8 +49,11 @@ at::Tensor GatedAttention::forward(const at::Tensor& x, const GatedLayerInputs& 
   q = nn::rotate(q, in.rotation);
   k = nn::rotate(k, in.rotation);
   if (in.cache) std::tie(k, v) = in.cache->update(layer_, k, v);
-  const nn::AttentionOptions options{
-      .scale = scale_, .causal = true, .dropout = is_training() ? dropout_ : 0.0, .softcap = softcap_};
+  const nn::AttentionOptions options{.scale = scale_,
+                                     .causal = true,
+                                     .dropout = is_training() ? dropout_ : 0.0,
+                                     .plain = plain_,
+                                     .softcap = softcap_};
   return o_proj->forward(nn::attend(q, k, v, windowed_ ? in.window_mask : in.mask, options));
 }
 

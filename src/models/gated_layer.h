@@ -22,7 +22,7 @@ class GatedAttention : public torch::nn::Module {
 
   int64_t head_dim_, queries_, keys_, layer_;
   double scale_, dropout_, softcap_;
-  bool windowed_;
+  bool plain_, windowed_;
   std::shared_ptr<nn::Linear> q_proj, k_proj, v_proj, qkv_proj, o_proj;
   std::shared_ptr<nn::RMSNorm> q_norm, k_norm;
 };

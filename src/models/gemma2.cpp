@@ -38,7 +38,7 @@ GatedDecoderSpec gemma2_spec(const Config& config) {
   spec.scales_embeddings = true;
   spec.attention_softcap = softcap(config, "attn_logit_softcapping", 50.0);
   spec.logit_softcap = softcap(config, "final_logit_softcapping", 30.0);
-  spec.additive_masks = true;
+  spec.plain_attention = true;
   spec.windows = layer_windows(config, spec.layers, sliding_window(config, 4096),
                                [](int64_t layer) { return layer % 2 == 0; });
   return spec;

@@ -57,7 +57,7 @@ def test_cache(checkpoints, name, form):
                 start = end
         got = drive(checkpoint, "decode", batch, form, prefill)
         want = {"logits": torch.cat(parts, 1)}
-        if form == "static" and checkpoint.case.padding_sees_all and "attention_mask" in batch:
+        if checkpoint.case.padding_sees_all and "attention_mask" in batch:
             got, want = ({"logits": each["logits"] * batch["attention_mask"].unsqueeze(-1)} for each in (got, want))
         assert_close(got, want, checkpoint.case.tolerance)
 
