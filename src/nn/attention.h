@@ -8,13 +8,13 @@ struct AttentionOptions {
   double scale;
   bool causal = false;  ///< only looked at when there is no mask
   double dropout = 0;   ///< 0 outside training
-  /// Scores s become cap * tanh(s / cap) before the mask; 0 for none. SDPA has no such thing, so these are
-  /// plain operators, and the mask must be one of numbers (additive_mask).
-  double softcap = 0;
   /// Plain operators in any case. A query whose scores are all the lowest number looks everywhere alike;
   /// SDPA's backward on the CPU, which goes by the logarithm of the sum, takes the weights of such a query
   /// for 1.
   bool plain = false;
+  /// Scores s become cap * tanh(s / cap) before the mask; 0 for none. SDPA has no such thing, so these are
+  /// plain operators, and the mask must be one of numbers (additive_mask).
+  double softcap = 0;
 };
 
 /// q [batch, heads, queries, dim], k and v [batch, kv_heads, keys, dim]: [batch, queries, heads * dim].
