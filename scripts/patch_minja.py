@@ -127,6 +127,8 @@ JINJA = [
     ("            if (!l.to_bool()) return Value(false);\n            return right->evaluate(context).to_bool();",
      "            if (!l.to_bool()) return l;\n            return right->evaluate(context);", 1),
     ('    if (is_null()) out << "null";', '    if (is_null()) out << (to_json ? "null" : "None");', 1),
+    # What is missing is written as nothing.
+    ('    if (is_null()) return "None";', '    if (is_null()) return "";', 1),
     # Tests.
     ('              if (name == "sequence") return l.is_array();', '              if (name == "sequence") return l.is_iterable();', 1),
     ('              if (name == "true") return l.to_bool();', '              if (name == "true") return l.is_boolean() && l.to_bool();', 1),

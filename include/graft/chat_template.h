@@ -28,7 +28,7 @@ struct ChatMessage {
 struct ChatTemplateLimits {
   size_t max_source = size_t{128} << 10;  ///< bytes of the template
   int64_t max_steps = 2'000'000;          ///< nodes rendered, expressions evaluated, values written
-  size_t max_bytes = size_t{512} << 20;   ///< made on the way, all taken together
+  size_t max_bytes = size_t{256} << 20;   ///< made on the way, all taken together
   size_t max_output = size_t{32} << 20;
   int max_depth = 400;  ///< of nesting, calls of macros included
   double max_seconds = 5;

@@ -18,21 +18,22 @@ Spans added_by_assistant(const ordered_json& messages, const std::string& text, 
                          const ChatTemplateCall& call) {
   Spans spans;
   auto before = ordered_json::array();
-  const auto part = [&](const ordered_json& some, bool prompt) {
+  const auto part = [&](const ordered_json& some, bool prompt) -> std::optional<size_t> {
     auto asked = call;
     asked.add_generation_prompt = prompt;
-    auto rendered = chat.render_json(some.dump(), asked).text;
-    return text.starts_with(rendered) ? std::optional(rendered.size()) : std::nullopt;
+    try {
+      const auto rendered = chat.render_json(some.dump(), asked).text;
+      return text.starts_with(rendered) ? std::optional(rendered.size()) : std::nullopt;
+    } catch (const UsageError&) {
+      return {};  // refused
+    }
   };
   for (const auto& message : messages) {
     auto with = before;
     with.push_back(message);
     if (message.value("role", "") == "assistant" && !before.empty()) {
-      try {
-        const auto begin = part(before, true), end = part(with, false);
-        if (begin && end && *begin < *end) spans.emplace_back(*begin, *end);
-      } catch (const UsageError&) {  // refused
-      }
+      const auto begin = part(before, true), end = part(with, false);
+      if (begin && end && *begin < *end) spans.emplace_back(*begin, *end);
     }
     before = std::move(with);
   }

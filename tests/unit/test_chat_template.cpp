@@ -65,6 +65,7 @@ TEST(ChatTemplate, ThreadsShareATemplate) {
   if (!chat) GTEST_SKIP() << "without minja";
   std::vector<std::thread> threads;
   std::vector<std::string> got(4);
+  threads.reserve(got.size());
   for (size_t i = 0; i < got.size(); ++i)
     threads.emplace_back([&, i] { got[i] = chat->render(std::vector<ChatMessage>(i + 1, {"user", "x"})); });
   for (auto& thread : threads) thread.join();

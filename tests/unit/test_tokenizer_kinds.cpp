@@ -27,6 +27,7 @@ Ids ids_of(const json& parts, const std::string& text) {
 std::string text_of(const json& parts, const Ids& ids) {
   const auto built = tokenizer(parts);
   std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
   for (const int64_t id : ids) tokens.push_back(*built.token_of(id));
   built.decoder->decode(tokens);
   std::string text;

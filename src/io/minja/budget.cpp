@@ -59,9 +59,10 @@ void expect(size_t count, size_t size) {
 std::string repeated(const std::string& text, int64_t count) {
   if (count <= 0 || text.empty()) return "";
   expect(static_cast<size_t>(count), text.size());
-  std::string result;
-  result.reserve(text.size() * static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) result += text;
+  const size_t size = text.size() * static_cast<size_t>(count);
+  std::string result = text;
+  result.reserve(size);
+  while (result.size() < size) result.append(result, 0, std::min(result.size(), size - result.size()));
   return result;
 }
 
@@ -144,8 +145,8 @@ void clamp_slice(int64_t& start, int64_t& end, int64_t& step, int64_t size) {
 }
 
 std::vector<std::string> characters(const std::string& text) {
-  require_utf8(text);
   charge(text.size() * sizeof(std::string));
+  require_utf8(text);
   std::vector<std::string> all;
   all.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {

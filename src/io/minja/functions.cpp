@@ -104,7 +104,7 @@ std::string replaced(const std::string& text, const std::string& before, const s
 }  // namespace
 
 void add_template_functions(Context& context, std::string& raised) {
-  const auto add = [&](const char* name, Value value) { context.set(name, value); };
+  const auto add = [&](const char* name, const Value& value) { context.set(name, value); };
   add("raise_exception", function("raise_exception", 1, 1, [&raised](const auto& given) -> Value {
         raised = given[0].to_str();
         throw std::runtime_error(raised);
