@@ -54,7 +54,9 @@ TEST(ChatTemplate, LimitsEndARenderingAndNothingElse) {
     loops->render({});
     FAIL() << "it ended by itself";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("steps"), std::string::npos) << error.what();
+    // Which of the limits comes first depends on the machine.
+    const std::string what = error.what();
+    EXPECT_TRUE(what.find("steps") != std::string::npos || what.find("seconds") != std::string::npos) << what;
   }
   EXPECT_EQ(made("{{ 1 + 1 }}")->render({}), "2");
 }

@@ -91,10 +91,12 @@ TEST(Bpe, MalformedModelsAreNamed) {
 }
 
 json unigram() {
-  return {{"model",
-           {{"type", "Unigram"},
-            {"unk_id", 0},
-            {"vocab", {{"<unk>", 0.0}, {"a", -4.0}, {"b", -4.0}, {"ab", -5.0}, {"bb", -3.0}, {"▁", -1.0}}}}}};
+  // Pairs in braces would be taken for an object.
+  json vocab = json::array();
+  const std::pair<const char*, double> pieces[] = {{"<unk>", 0.0}, {"a", -4.0},  {"b", -4.0},
+                                                   {"ab", -5.0},   {"bb", -3.0}, {"▁", -1.0}};
+  for (const auto& [piece, score] : pieces) vocab.push_back(json::array({piece, score}));
+  return {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}}};
 }
 
 TEST(Unigram, TakesTheLikeliestCut) {
