@@ -97,7 +97,6 @@ class SentencePieceModel final : public TokenModel {
         pieces_.add(piece.text, static_cast<int64_t>(id));
       if (piece.kind != Kind::normal) continue;
       least_ = first ? piece.score : std::min(least_, piece.score);
-      most_ = first ? piece.score : std::max(most_, piece.score);
       first = false;
     }
   }
@@ -124,6 +123,9 @@ class SentencePieceModel final : public TokenModel {
 
   const SentencePiece& piece(int64_t id) const { return file_.pieces[static_cast<size_t>(id)]; }
 
+  /// A symbol of the user's is better than anything else of its length, whatever score its file gives it.
+  static float symbol_score(size_t bytes) { return 0.1F * static_cast<float>(bytes) - 0.1F; }
+
   /// The pieces with the largest sum of scores. Sums are of 32 bits, as SentencePiece has them: they decide
   /// ties.
   Pieces unigram(std::string_view text) const {
@@ -144,7 +146,7 @@ class SentencePieceModel final : public TokenModel {
       pieces_.each_at(text, start, [&](size_t end, int64_t id) {
         if (piece(id).kind == Kind::unused) return;
         const bool symbol = piece(id).kind == Kind::user_defined;
-        offer(end, symbol ? static_cast<float>(end - start) * most_ - 0.1F : piece(id).score);
+        offer(end, symbol ? symbol_score(end - start) : piece(id).score);
         has_character |= end == after;
       });
       if (!has_character) offer(after, least_ - kUnknownPenalty);
@@ -227,7 +229,7 @@ class SentencePieceModel final : public TokenModel {
   SentencePieceFile file_;
   Vocabulary vocab_;
   ByteTrie pieces_, symbols_;
-  float least_ = 0, most_ = 0;  // scores of normal pieces
+  float least_ = 0;  // score of a normal piece
 };
 
 }  // namespace
