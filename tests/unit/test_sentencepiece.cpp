@@ -2,6 +2,8 @@
 // by hand.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "graft/error.h"
 #include "io/format/charsmap.h"
 #include "io/format/protobuf.h"
