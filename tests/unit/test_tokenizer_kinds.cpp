@@ -91,10 +91,11 @@ TEST(Bpe, MalformedModelsAreNamed) {
 }
 
 json unigram() {
-  return {{"model",
-           {{"type", "Unigram"},
-            {"unk_id", 0},
-            {"vocab", {{"<unk>", 0.0}, {"a", -4.0}, {"b", -4.0}, {"ab", -5.0}, {"bb", -3.0}, {"▁", -1.0}}}}}};
+  json vocab = json::array();
+  for (const auto& [piece, score] :
+       {std::pair("<unk>", 0.0), {"a", -4.0}, {"b", -4.0}, {"ab", -5.0}, {"bb", -3.0}, {"▁", -1.0}})
+    vocab.push_back(json::array({piece, score}));
+  return {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}}};
 }
 
 TEST(Unigram, TakesTheLikeliestCut) {
