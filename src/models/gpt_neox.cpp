@@ -176,10 +176,10 @@ class NeoXModel : public PreTrainedModel {
 }  // namespace
 
 std::vector<Architecture> gpt_neox_architectures() {
-  auto rows = decoder_architectures<NeoXModel>(
-      {"gpt_neox", "GPTNeoXModel", "GPTNeoXForCausalLM", "GPTNeoXForSequenceClassification",
-       "GPTNeoXForTokenClassification"},
-      {"rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"});
+  auto rows =
+      decoder_architectures<NeoXModel>({"gpt_neox", "GPTNeoXModel", "GPTNeoXForCausalLM",
+                                        "GPTNeoXForSequenceClassification", "GPTNeoXForTokenClassification"},
+                                       {"rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"});
   for (auto& row : rows)
     if (row.task == Task::causal_lm) row.stored_as = {{"lm_head", "embed_out"}};
   return rows;
