@@ -6,7 +6,7 @@ from harness import Case, seed_of, text_batch
 # Few buckets over short distances, so that single ones, growing ones and the last are all used. No dropout: test_training_mode compares
 # with transformers, number by number.
 SMALL = dict(
-    vocab_size=131, d_model=33, d_kv=7, d_ff=53, num_layers=2, num_decoder_layers=3, num_heads=5, relative_attention_num_buckets=8,
+    vocab_size=131, d_model=33, d_kv=7, d_ff=53, num_layers=3, num_decoder_layers=2, num_heads=5, relative_attention_num_buckets=8,
     relative_attention_max_distance=11, dropout_rate=0.0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=0,
 )
 
