@@ -485,7 +485,8 @@ class Scheduled : public Executable {
       const auto& type = slots_[number].type;
       if (slots_[number].kind == Slot::Kind::made)
         tensor = at::empty_strided(type.sizes, type.strides, to_torch(type.dtype));
-      std::memset(tensor.data_ptr(), 0, static_cast<size_t>(bytes_of(type)));
+      if (const auto bytes = static_cast<size_t>(bytes_of(type)); bytes > 0)
+        std::memset(tensor.data_ptr(), 0, bytes);
     }
   }
 

@@ -292,7 +292,7 @@ def test_config_that_cannot_be_followed(model, inputs, tmp_path, changes, words)
 )
 def test_decoder_config_that_cannot_be_followed(model, inputs, tmp_path, family, changes, words):
     kind = {"GPTNeoX": "gpt_neox"}.get(family, family.lower())
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 48, "head_dim": 12}
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 48, "head_dim": 12}
     folder = config_of(model, tmp_path / "model", model_type=kind, architectures=[family + "Model"], **{**sizes, **changes})
     fails(graft("forward", "--model", folder, "--input", inputs, "--output", tmp_path / "o"), 1, *words)
 

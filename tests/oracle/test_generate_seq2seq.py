@@ -39,12 +39,6 @@ def test_end_of_sequence(checkpoints, tmp_path):
     same(ours(folder, batch, tmp_path, "--max-new-tokens", 12), want)
 
 
-def test_padding_is_seen_without_a_mask(checkpoints, tmp_path):
-    checkpoint = checkpoints("t5-relu")
-    batch = {"input_ids": text_batch(seq=15, padding="right")["input_ids"]}
-    same(ours(checkpoint.folder, batch, tmp_path), checkpoint.fresh().generate(**batch, do_sample=False))
-
-
 def test_adapter(checkpoints, tmp_path):
     checkpoint = checkpoints("t5-relu")
     config = peft.LoraConfig(r=3, target_modules="all-linear", task_type="SEQ_2_SEQ_LM")

@@ -78,7 +78,7 @@ TEST(Bpe, FallsBackOnBytesIfItHasAll) {
 TEST(Bpe, MalformedModelsAreNamed) {
   for (const auto& [options, said] : {std::pair(json{{"merges", {"a"}}}, "not two tokens"),
                                       {json{{"merges", {"a b c"}}}, "not two tokens"},
-                                      {json{{"merges", {"a x"}}}, "no token \"x\""},
+                                      {json{{"merges", {"a x"}}}, "no token \"ax\""},
                                       {json{{"merges", {"c a"}}}, "no token \"ca\""},
                                       {json{{"merges", "a b"}}, "not a list"},
                                       {json{{"dropout", 0.1}}, "dropout"},
@@ -91,11 +91,10 @@ TEST(Bpe, MalformedModelsAreNamed) {
 }
 
 json unigram() {
-  // Pairs in braces would be taken for an object.
   json vocab = json::array();
-  const std::pair<const char*, double> pieces[] = {{"<unk>", 0.0}, {"a", -4.0},  {"b", -4.0},
-                                                   {"ab", -5.0},   {"bb", -3.0}, {"▁", -1.0}};
-  for (const auto& [piece, score] : pieces) vocab.push_back(json::array({piece, score}));
+  for (const auto& [piece, score] :
+       {std::pair("<unk>", 0.0), {"a", -4.0}, {"b", -4.0}, {"ab", -5.0}, {"bb", -3.0}, {"▁", -1.0}})
+    vocab.push_back(json::array({piece, score}));
   return {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}}};
 }
 
