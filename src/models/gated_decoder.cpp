@@ -119,7 +119,7 @@ ModelOutput GatedDecoder::forward(const ModelInputs& inputs) {
 }
 
 at::Tensor GatedDecoder::input_embeddings(const at::Tensor& input_ids) const {
-  const auto rows = embed_tokens->forward(input_ids);
+  auto rows = embed_tokens->forward(input_ids);
   if (!spec_.scales_embeddings) return rows;
   // The factor is rounded to the rows' dtype first, as transformers does it.
   return rows * at::full({}, std::sqrt(static_cast<double>(spec_.hidden)), rows.options());

@@ -64,8 +64,7 @@ PeerWatch::~PeerWatch() {
     for (int other = 1; other < size_; ++other)
       while (store_->add(key("done", other), 0) == 0 && Clock::now() < until)
         std::this_thread::sleep_for(milliseconds(20));
-  } catch (
-      const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, so nobody is left to tell
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): without a store nobody is left to tell
   }
 }
 

@@ -203,7 +203,8 @@ class SentencePieceModel final : public TokenModel {
       Symbol &left = symbols[pair.left], &right = symbols[pair.right];
       if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != pair.size)
         continue;
-      left.text = {left.text.data(), pair.size};
+      left.text = std::string_view(
+          left.text.data(), pair.size);  // NOLINT(bugprone-suspicious-stringview-data-usage): neighbours
       left.next = right.next;
       if (right.next != kNone) symbols[right.next].previous = pair.left;
       right.text = {};
