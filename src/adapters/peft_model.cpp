@@ -145,6 +145,7 @@ void PeftModel::State::remove(const std::string& name) {
     const auto& adapter = **at;
     for (const auto& placed : adapter.parts) {
       const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper());
+      if (!site) continue;  // it had another part on this layer, with which the site went
       site->remove(*adapter.slot);
       if (site->empty()) placed.target.layer->wrap(nullptr);
     }
