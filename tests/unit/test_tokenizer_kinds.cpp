@@ -78,7 +78,7 @@ TEST(Bpe, FallsBackOnBytesIfItHasAll) {
 TEST(Bpe, MalformedModelsAreNamed) {
   for (const auto& [options, said] : {std::pair(json{{"merges", {"a"}}}, "not two tokens"),
                                       {json{{"merges", {"a b c"}}}, "not two tokens"},
-                                      {json{{"merges", {"a x"}}}, "no token \"ax\""},
+                                      {json{{"merges", {"a x"}}}, "merge of \"a\" and \"x\", but no token"},
                                       {json{{"merges", {"c a"}}}, "no token \"ca\""},
                                       {json{{"merges", "a b"}}, "not a list"},
                                       {json{{"dropout", 0.1}}, "dropout"},
