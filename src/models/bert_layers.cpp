@@ -183,11 +183,7 @@ BertEncoder::BertEncoder(const nn::Build& b, const BertSizes& s) {
 }
 
 at::Tensor BertEncoder::forward(at::Tensor x, const BertLayerInputs& in, bool recompute) {
-  for (const auto& each : *layer)
-    x = recompute ? nn::checkpointed(
-                        *each, [each, in](const at::Tensor& h) { return each->forward(h, in); }, x)
-                  : each->forward(x, in);
-  return x;
+  return nn::through(*layer, std::move(x), recompute, in);
 }
 
 }  // namespace graft

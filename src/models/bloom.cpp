@@ -147,10 +147,7 @@ class BloomModel : public PreTrainedModel {
     const auto alibi = (slopes * nn::key_positions(request)).to(tokens.scalar_type());
     const BlockInputs in{.bias = nn::masked_bias(alibi, request), .cache = cache};
     auto x = word_embeddings_layernorm->forward(tokens);
-    for (const auto& block : *h)
-      x = recompute ? nn::checkpointed(
-                          *block, [block, in](const at::Tensor& y) { return block->forward(y, in); }, x)
-                    : block->forward(x, in);
+    x = nn::through(*h, std::move(x), recompute, in);
     if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = ln_f->forward(x)};
   }

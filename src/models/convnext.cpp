@@ -160,11 +160,7 @@ class ConvNextStage : public torch::nn::Module {
 
   at::Tensor forward(at::Tensor x, bool recompute) {
     if (downsampling_layer) x = downsampling_layer->forward(x);
-    for (const auto& layer : *layers)
-      x = recompute ? nn::checkpointed(
-                          *layer, [layer](const at::Tensor& h) { return layer->forward(h); }, x)
-                    : layer->forward(x);
-    return x;
+    return nn::through(*layers, std::move(x), recompute);
   }
 
  private:

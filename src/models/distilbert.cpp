@@ -140,11 +140,7 @@ class Transformer : public torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x, const at::Tensor& mask, bool recompute) {
-    for (const auto& each : *layer)
-      x = recompute ? nn::checkpointed(
-                          *each, [each, mask](const at::Tensor& h) { return each->forward(h, mask); }, x)
-                    : each->forward(x, mask);
-    return x;
+    return nn::through(*layer, std::move(x), recompute, mask);
   }
 
  private:

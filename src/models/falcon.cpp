@@ -214,10 +214,7 @@ class FalconModel : public PreTrainedModel {
     } else {
       in.mask = nn::masked_bias(alibi(request), request);
     }
-    for (const auto& layer : *h)
-      x = recompute ? nn::checkpointed(
-                          *layer, [layer, in](const at::Tensor& y) { return layer->forward(y, in); }, x)
-                    : layer->forward(x, in);
+    x = nn::through(*h, std::move(x), recompute, in);
     if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = ln_f->forward(x)};
   }

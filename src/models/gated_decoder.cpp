@@ -110,10 +110,7 @@ ModelOutput GatedDecoder::forward(const ModelInputs& inputs) {
   if (any_layer(spec_, /*windowed=*/false)) in.mask = mask(0);
   if (any_layer(spec_, /*windowed=*/true))
     in.window_mask = mask(*std::max_element(spec_.windows.begin(), spec_.windows.end()));
-  for (const auto& layer : *layers)
-    x = recompute ? nn::checkpointed(
-                        *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
-                  : layer->forward(x, in);
+  x = nn::through(*layers, std::move(x), recompute, in);
   if (cache) cache->advance(x.size(1));
   return {.last_hidden_state = norm->forward(x)};
 }

@@ -166,10 +166,7 @@ class GPT2Model : public PreTrainedModel {
     const BlockInputs in{
         .mask = nn::causal_mask({x, inputs.attention_mask, cache.get(), packed_positions(config(), inputs)}),
         .cache = cache};
-    for (const auto& block : *h)
-      x = recompute ? nn::checkpointed(
-                          *block, [block, in](const at::Tensor& y) { return block->forward(y, in); }, x)
-                    : block->forward(x, in);
+    x = nn::through(*h, std::move(x), recompute, in);
     if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = ln_f->forward(x)};
   }

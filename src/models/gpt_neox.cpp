@@ -148,10 +148,7 @@ class NeoXModel : public PreTrainedModel {
                          .rotation = rotary_emb->forward(tokens, positions_or_default(inputs, tokens)),
                          .cache = cache};
     auto x = nn::dropout(tokens, dropout_, is_training());
-    for (const auto& layer : *layers)
-      x = recompute ? nn::checkpointed(
-                          *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, x)
-                    : layer->forward(x, in);
+    x = nn::through(*layers, std::move(x), recompute, in);
     if (cache) cache->advance(x.size(1));
     return {.last_hidden_state = final_layer_norm->forward(x)};
   }

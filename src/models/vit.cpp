@@ -136,10 +136,7 @@ class ViTModel : public PreTrainedModel {
     auto x = embeddings->forward(inputs.pixel_values);
     const auto mask = nn::bidirectional_mask({.like = x, .attention_mask = inputs.attention_mask});
     const bool recompute = checkpointing_ && is_training();
-    for (const auto& layer : *layers)
-      x = recompute ? nn::checkpointed(
-                          *layer, [layer, mask](const at::Tensor& h) { return layer->forward(h, mask); }, x)
-                    : layer->forward(x, mask);
+    x = nn::through(*layers, std::move(x), recompute, mask);
     return layernorm->forward(x);
   }
 

@@ -19,4 +19,15 @@ at::Tensor checkpointed(const torch::nn::Module& module,
                         const std::function<at::Tensor(at::TensorList)>& block,
                         const std::vector<at::Tensor>& inputs);
 
+/// x through all blocks in turn, each called as forward(x, with...) and, where asked, checkpointed.
+template <class Blocks, class... With>
+at::Tensor through(const Blocks& blocks, at::Tensor x, bool recompute, const With&... with) {
+  for (const auto& block : blocks)
+    x = recompute
+            ? checkpointed(
+                  *block, [block, with...](const at::Tensor& h) { return block->forward(h, with...); }, x)
+            : block->forward(x, with...);
+  return x;
+}
+
 }  // namespace graft::nn

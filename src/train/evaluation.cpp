@@ -8,7 +8,6 @@
 #include "models/architecture.h"
 #include "nn/loss.h"
 #include "train/batches.h"
-#include "train/precision.h"
 
 namespace graft::train {
 namespace {
@@ -39,15 +38,6 @@ class EvaluationMode {
 };
 
 }  // namespace
-
-std::function<ModelOutput(const ModelInputs&)> Evaluator::under_autocast(const Subject& subject,
-                                                                         const TrainingArguments& arguments) {
-  return [forward = subject.forward(), device = subject.model().device().type(),
-          dtype = autocast_dtype(arguments)](const ModelInputs& inputs) {
-    const Autocast autocast(device, dtype);
-    return forward(inputs);
-  };
-}
 
 EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
   const EvaluationMode mode(*subject_.module());

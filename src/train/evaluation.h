@@ -1,6 +1,6 @@
 // How good a model is on data it was not trained on.
 #pragma once
-#include "train/subject.h"
+#include "train/precision.h"
 
 namespace graft::train {
 
@@ -9,7 +9,8 @@ class Evaluator {
   Evaluator(const Subject& subject, const TrainingArguments& arguments)
       : subject_(subject),
         group_(processes_of(arguments)),
-        forward_(compile(under_autocast(subject, arguments), arguments.compile, {subject.module()})) {}
+        forward_(compile(forward_under_autocast(subject, arguments), arguments.compile, {subject.module()})) {
+  }
   /// One pass, without dropout. The loss is the mean over all labels of the data, whatever the batches are;
   /// of several processes each does some of these.
   EvalMetrics evaluate(const TrainingData& data) const;
@@ -17,8 +18,6 @@ class Evaluator {
  private:
   const Subject& subject_;
   std::shared_ptr<ProcessGroup> group_;
-  static std::function<ModelOutput(const ModelInputs&)> under_autocast(const Subject& subject,
-                                                                       const TrainingArguments& arguments);
   Compiled<ModelOutput(const ModelInputs&)> forward_;
 };
 

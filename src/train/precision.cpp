@@ -31,6 +31,15 @@ std::optional<at::ScalarType> autocast_dtype(const TrainingArguments& arguments)
   return {};
 }
 
+std::function<ModelOutput(const ModelInputs&)> forward_under_autocast(const Subject& subject,
+                                                                      const TrainingArguments& arguments) {
+  return [forward = subject.forward(), device = subject.model().device().type(),
+          dtype = autocast_dtype(arguments)](const ModelInputs& inputs) {
+    const Autocast autocast(device, dtype);
+    return forward(inputs);
+  };
+}
+
 bool LossScaler::unscale(const std::vector<at::Tensor>& gradients) {
   constexpr int64_t kGrowthInterval = 2000;
   constexpr double kGrowth = 2, kBackoff = 0.5;

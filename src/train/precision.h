@@ -1,7 +1,7 @@
 // Mixed precision: the forward pass under torch's autocast, and float16's gradients scaled so that they do
 // not vanish.
 #pragma once
-#include "train/optimizer.h"
+#include "train/subject.h"
 
 namespace graft::train {
 
@@ -21,6 +21,11 @@ class Autocast {
 
 /// What the arguments ask for: bf16 or fp16. UsageError where they ask for both.
 std::optional<at::ScalarType> autocast_dtype(const TrainingArguments& arguments);
+
+/// The subject's forward under the autocast that the arguments ask for, which is switched on inside of what
+/// is compiled: backward is not under it, as in Python.
+std::function<ModelOutput(const ModelInputs&)> forward_under_autocast(const Subject& subject,
+                                                                      const TrainingArguments& arguments);
 
 /// torch.amp.GradScaler with its defaults: the loss is multiplied by a scale that grows slowly and is halved
 /// as soon as a gradient overflows; that step is left out.

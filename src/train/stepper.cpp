@@ -15,13 +15,11 @@
 namespace graft::train {
 namespace {
 
-/// Autocast is switched on inside of what is compiled: backward is not under it, as in Python.
+/// The loss alone: a compiled program whose only result it is stores no logits.
 std::function<at::Tensor(const ModelInputs&)> loss_of(const Subject& subject,
                                                       const TrainingArguments& arguments) {
-  return [loss = subject.loss(), device = subject.model().device().type(),
-          dtype = autocast_dtype(arguments)](const ModelInputs& inputs) {
-    const Autocast autocast(device, dtype);
-    return loss(inputs);
+  return [forward = forward_under_autocast(subject, arguments)](const ModelInputs& inputs) {
+    return forward(inputs).loss;
   };
 }
 

@@ -11,10 +11,6 @@ class Subject {
   virtual std::shared_ptr<torch::nn::Module> module() const = 0;
   virtual PreTrainedModel& model() const = 0;
   virtual std::function<ModelOutput(const ModelInputs&)> forward() const = 0;
-  /// The loss alone: a compiled program whose only result it is stores no logits.
-  std::function<at::Tensor(const ModelInputs&)> loss() const {
-    return [forward = forward()](const ModelInputs& inputs) { return forward(inputs).loss; };
-  }
   /// As PEFT or transformers load it.
   virtual void save(const std::filesystem::path& dir) const = 0;
   /// What save() wrote, in place of the present values.
