@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 # The oracle's models are tiny: two processes of one thread each beat one of two.
 PYTEST := OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2
 
-.PHONY: help setup build demo test test-full check fuzz asan tsan bench format clean
+.PHONY: help setup build demo test test-full check fuzz asan tsan gcc bench format clean
 help:
 	@sed -n '1s/^# //p' Makefile
 
@@ -30,26 +30,31 @@ check: build
 test: build
 	@.venv/bin/python scripts/build_times.py --dir build --top 12
 	@.venv/bin/python scripts/check.py
-	@ctest --test-dir build --output-on-failure --no-tests=error -j 2
+	@scripts/unit_tests.sh build
 	@scripts/fuzz.sh 20
 	@$(MAKE) --no-print-directory asan
 	@$(PYTEST) -m "not full" tests
 
-# All of it: also TSan and a long fuzz run.
-test-full: test tsan
+# All of it: also TSan, g++ and a long fuzz run.
+test-full: test tsan gcc
 	@$(PYTEST) -m full tests
 	@scripts/fuzz.sh 600
 
 asan: $(STAMP)
 	@[ -f build-asan/build.ninja ] || cmake --preset asan-ubsan
 	@ninja -C build-asan --quiet unit_tests
-	@build-asan/tests/unit_tests --gtest_brief=1
+	@scripts/unit_tests.sh build-asan
 
 # One OpenMP thread: libgomp is not instrumented, so TSan sees none of its barriers and would report torch's own loops.
 tsan: $(STAMP)
 	@[ -f build-tsan/build.ninja ] || cmake --preset tsan
 	@ninja -C build-tsan --quiet unit_tests
 	@OMP_NUM_THREADS=1 build-tsan/tests/unit_tests --gtest_brief=1 --gtest_filter='Concurrent*:*Threads*'
+
+gcc: $(STAMP)
+	@[ -f build-gcc/build.ninja ] || cmake --preset gcc
+	@ninja -C build-gcc --quiet unit_tests
+	@scripts/unit_tests.sh build-gcc
 
 fuzz: $(STAMP)
 	@scripts/fuzz.sh 600

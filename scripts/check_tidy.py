@@ -42,14 +42,12 @@ def digest(*parts):
 def clean_flags(entry):
     """(the flags clang needs, whether CMake forces a precompiled header in) of an entry of compile_commands.json."""
     words = entry.get("arguments") or shlex.split(entry["command"])
-    flags, forced, index = [], False, 0
+    forced = any("cmake_pch.hxx" in word for word in words)  # after -include, or among clang's own flags
+    flags, index = [], 0
     while index < len(words):
         word = words[index]
         index += 1
-        if word == "-include":
-            forced = forced or "cmake_pch" in words[index]
-            index += 1
-        elif KEPT.match(word) and not DROPPED.match(word):
+        if KEPT.match(word) and not DROPPED.match(word):
             flags.append(word)
             if word in TAKES_VALUE:
                 flags.append(words[index])

@@ -144,9 +144,10 @@ class Accelerator {
 
   template <class M>
     requires std::is_base_of_v<torch::nn::Module, M>
-  PreparedModel<M> prepare(const std::shared_ptr<M>& module) {
+  auto prepare(
+      const std::shared_ptr<M>& module) {  // not named as the type: it is formed only for what is a model
     add_module(module);
-    return {module, state_, options_.compile};
+    return PreparedModel<M>(module, state_, options_.compile);
   }
   template <class O>
     requires std::is_base_of_v<torch::optim::Optimizer, O>

@@ -1,4 +1,5 @@
 // Means, variances and softmax.
+#include <algorithm>
 #include <limits>
 
 #include "decomp/table.h"
@@ -31,7 +32,8 @@ Values mean(Builder& b, const Node& n) {
 Value* variance(Builder& b, const Node& n, Value* x, Value* mean_kept, const Dims& dims, bool keep) {
   auto* centred = b.sub(x, mean_kept);
   const double correction = ir::number_of(n, "correction").value_or(1);
-  const double freedom = static_cast<double>(count_of(x, dims)) - correction;
+  // None left is 0, as in torch: the result is infinite or no number.
+  const double freedom = std::max(static_cast<double>(count_of(x, dims)) - correction, 0.0);
   auto* squares = b.sum(b.mul(centred, centred), dims, keep);
   return b.div(squares, freedom);
 }

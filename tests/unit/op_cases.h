@@ -353,9 +353,11 @@ inline std::vector<Case> reduction_cases() {
       {"aten::var.correction", floats, rank2 | elements | plain | no_half,
        GRAFT_CASE(i.x.var(at::IntArrayRef{0}, true))},
       {"aten::var.correction", floats, rank2 | elements | plain,
-       GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{-1}), 0.5))},
+       GRAFT_CASE(
+           at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{-1}), std::optional<at::Scalar>(0.5)))},
       {"aten::var.correction", floats, rank2 | elements | plain | no_gradient,
-       GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{0}), i.x.size(0) + 2))},
+       GRAFT_CASE(at::var(i.x, at::OptionalIntArrayRef(at::IntArrayRef{0}),
+                          std::optional<at::Scalar>(i.x.size(0) + 2)))},
       {"aten::std.correction", floats, rank2 | elements | plain,
        GRAFT_CASE(i.x.std(at::IntArrayRef{1}, true))},
       {"aten::var_mean.correction", floats, rank2 | elements | plain,
