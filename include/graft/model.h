@@ -85,6 +85,8 @@ class PreTrainedModel : public torch::nn::Module {
   const std::string& architecture() const { return architecture_; }
   at::ScalarType dtype() const;
   at::Device device() const;
+  /// Weights that were not in the checkpoint and were made fresh (LoadOptions::initialise_missing).
+  const std::vector<std::string>& fresh_weights() const { return fresh_weights_; }
 
   /// How many positions the model has a table for; none where any position can be computed (rotary ones).
   virtual std::optional<int64_t> position_limit() const { return {}; }
@@ -108,6 +110,7 @@ class PreTrainedModel : public torch::nn::Module {
   friend struct ModelFactory;
   Config config_;
   std::string architecture_;
+  std::vector<std::string> fresh_weights_;
 };
 
 /// How from_pretrained goes about it.
@@ -117,6 +120,7 @@ struct LoadOptions {
   /// Weights that the checkpoint lacks are made fresh instead of being an error: a new head on a pretrained
   /// body.
   bool initialise_missing = false;
+  std::optional<int64_t> num_labels = {};  ///< of a classification head; default: what config.json says
   std::function<void(int64_t done, int64_t total)> progress = {};  ///< bytes
 };
 

@@ -169,6 +169,17 @@ void Config::set(std::string_view key, const std::vector<std::string>& value) {
   state_->values[std::string(key)] = value;
 }
 
+void Config::set_num_labels(int64_t count) {
+  json id2label = json::object(), label2id = json::object();
+  for (int64_t i = 0; i < count; ++i) {
+    id2label[std::to_string(i)] = "LABEL_" + std::to_string(i);
+    label2id["LABEL_" + std::to_string(i)] = i;
+  }
+  state_->values["id2label"] = std::move(id2label);
+  state_->values["label2id"] = std::move(label2id);
+  state_->values.erase("num_labels");
+}
+
 std::vector<std::string> Config::keys() const {
   std::vector<std::string> names;
   for (const auto& [key, value] : state_->values.items()) names.push_back(key);

@@ -25,6 +25,9 @@ struct ModelFactory {
     model->eval();
     return model;
   }
+  static void note_fresh(PreTrainedModel& model, std::vector<std::string> names) {
+    model.fresh_weights_ = std::move(names);
+  }
 };
 
 namespace {
@@ -79,8 +82,20 @@ void report_unread(const Config& config) {
   if (!names.empty()) log_warning("[config] fields of config.json that this model does not use: " + names);
 }
 
-std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Config& config,
-                                      const fs::path& dir, const LoadOptions& options) {
+bool classifies(Task task) {
+  return task == Task::sequence_classification || task == Task::token_classification ||
+         task == Task::image_classification;
+}
+
+/// `config` is the caller's no longer.
+std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, Config config, const fs::path& dir,
+                                      const LoadOptions& options) {
+  if (options.num_labels) {
+    if (!classifies(architecture.task))
+      throw UsageError("[models] " + std::string(architecture.name) + " has no labels to be given a number of");
+    if (*options.num_labels < 1) throw UsageError("[models] a classification head needs at least one label");
+    if (*options.num_labels != config.num_labels()) config.set_num_labels(*options.num_labels);
+  }
   const auto weights = open_weights(dir);
   const auto dtype = options.dtype.value_or(checkpoint_dtype(config, *weights));
   CheckpointSource source(*weights, architecture,
@@ -90,6 +105,7 @@ std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, const Co
                            .progress = options.progress});
   auto model = ModelFactory::build(architecture, source, config);
   source.finish();
+  ModelFactory::note_fresh(*model, source.missing());
   report_unread(config);
   return model;
 }

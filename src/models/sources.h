@@ -51,6 +51,8 @@ class CheckpointSource : public nn::ParameterSource {
 
   /// After building: FormatError listing weights that are missing, of the wrong shape, or that nobody took.
   void finish() const;
+  /// What the checkpoint lacks.
+  const std::vector<std::string>& missing() const { return missing_; }
 
  private:
   /// The checkpoint's name for a parameter: itself, with the body's prefix added or taken away, or in an old

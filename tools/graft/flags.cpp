@@ -52,6 +52,16 @@ void ModelFlags::add_to(CLI::App& command, bool positional) {
       ->capture_default_str();
 }
 
+void ModelFlags::add_task_to(CLI::App& command) {
+  command
+      .add_option("--task", task,
+                  "The head, where the checkpoint has none or another (default: what its config.json says)")
+      ->check(CLI::IsMember({"sequence-classification", "token-classification", "image-classification"}));
+  command.add_option("--num-labels", num_labels, "With --task: classes (default: what config.json says, else 2)")
+      ->check(CLI::PositiveNumber)
+      ->needs("--task");
+}
+
 LoadOptions ModelFlags::options() const {
   if (device == "cuda" && !torch::cuda::is_available())
     throw Error("[device] --device cuda: torch sees no CUDA device on this machine");
@@ -61,7 +71,14 @@ LoadOptions ModelFlags::options() const {
 }
 
 std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
-  return AutoModelForAny::from_pretrained(model, options());
+  if (task.empty()) return AutoModelForAny::from_pretrained(model, options());
+  auto with_head = options();
+  with_head.initialise_missing = true;
+  if (num_labels > 0) with_head.num_labels = num_labels;
+  if (task == "sequence-classification")
+    return AutoModelForSequenceClassification::from_pretrained(model, with_head);
+  if (task == "token-classification") return AutoModelForTokenClassification::from_pretrained(model, with_head);
+  return AutoModelForImageClassification::from_pretrained(model, with_head);
 }
 
 std::shared_ptr<PreTrainedModel> ModelFlags::load_causal_lm() const {
@@ -121,6 +138,24 @@ void load_adapter(PeftModel& peft, const AdapterSpec& spec, const std::string& b
   peft.load_adapter(spec.dir, spec.name, {.is_trainable = trainable});
 }
 
+void refuse_untrained(const PreTrainedModel& model, const PeftModel* peft, const std::string& what) {
+  const auto& fresh = model.fresh_weights();
+  if (fresh.empty()) return;
+  const std::string who = "[models] " + fresh.front() +
+                          (fresh.size() > 1 ? " and " + std::to_string(fresh.size() - 1) + " more" : "") +
+                          " of " + model.architecture() + " are not in the checkpoint";
+  if (!peft) throw Error(who + ": " + what);
+  for (const auto& adapter : peft->adapter_names()) {
+    const auto brought = peft->state_dict(adapter);
+    for (const auto& name : fresh) {
+      const auto is = [&](const auto& entry) { return entry.first == "base_model.model." + name; };
+      if (std::none_of(brought.begin(), brought.end(), is))
+        throw Error("[models] " + name + " of " + model.architecture() + " is not in the checkpoint, and the adapter \"" +
+                    adapter + "\" does not bring it: " + what);
+    }
+  }
+}
+
 void refuse_overwriting(const std::string& output, const std::string& input) {
   std::error_code none;
   if (fs::equivalent(output, input, none))
@@ -144,6 +179,8 @@ std::shared_ptr<PeftModel> AdapterFlags::load(const std::shared_ptr<PreTrainedMo
         "--disable-adapter nor --merge");
   auto peft = std::make_shared<PeftModel>(model);
   for (const auto& spec : specs) load_adapter(*peft, spec, base, trainable);
+  const bool without = disable || std::find(names.begin(), names.end(), "__base__") != names.end();
+  refuse_untrained(*model, without ? nullptr : peft.get(), "without training its result means nothing");
   if (!names.empty() && trainable) peft->set_adapter(used(names, *peft));
   if (!active.empty()) peft->set_adapter(active);
   if (merge) peft->merge_adapter();

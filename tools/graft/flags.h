@@ -12,11 +12,15 @@ namespace graft::cli {
 
 /// --model, --dtype, --device: which weights, and where they run.
 struct ModelFlags {
-  std::string model, dtype, device = "cpu";
+  std::string model, dtype, device = "cpu", task;
+  int64_t num_labels = 0;
 
   /// `positional`: the model may be given without --model.
   void add_to(CLI::App& command, bool positional = false);
-  /// By the architecture that the checkpoint names.
+  /// --task, --num-labels: a head that the checkpoint may lack. Who takes these must call refuse_untrained().
+  void add_task_to(CLI::App& command);
+  /// By the architecture that the checkpoint names, or with the head for --task; weights that the checkpoint
+  /// lacks are made fresh then.
   std::shared_ptr<PreTrainedModel> load() const;
   /// With a head for the next token, whatever head the checkpoint has.
   std::shared_ptr<PreTrainedModel> load_causal_lm() const;
@@ -39,6 +43,8 @@ std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bo
 
 /// Loads it, with a warning where it was made for another base model than `base`.
 void load_adapter(PeftModel& peft, const AdapterSpec& spec, const std::string& base, bool trainable);
+/// Error: there are fresh weights that not every adapter brings along, so that a result would be chance.
+void refuse_untrained(const PreTrainedModel& model, const PeftModel* peft, const std::string& what);
 /// Error: `output` is the very folder that is read.
 void refuse_overwriting(const std::string& output, const std::string& input);
 

@@ -114,6 +114,7 @@ void run(const ForwardFlags& flags) {
   flags.compile.options();  // wrong ones before anything is loaded
   const auto model = flags.model.load();
   const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
+  if (!peft) refuse_untrained(*model, nullptr, "without training its result means nothing; give the --adapter that has it");
   const auto inputs = read_inputs(flags.input, *model);
   Call call = call_of(flags, model, peft, inputs);
 
@@ -156,6 +157,7 @@ void add_forward(CLI::App& app) {
   auto* command = app.add_subcommand("forward", "Run a model once over tensors from a file");
   auto flags = std::make_shared<ForwardFlags>();
   flags->model.add_to(*command);
+  flags->model.add_task_to(*command);
   command
       ->add_option("--input", flags->input,
                    "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")

@@ -38,6 +38,7 @@ void run(const MergeFlags& flags) {
     if (spec.weight != 1) peft.scale_adapter(spec.name, spec.weight);
     names.push_back(spec.name);
   }
+  refuse_untrained(*model, &peft, "the merged model would have a part that was never trained");
   peft.merge_and_unload({.adapter_names = names})->save_pretrained(flags.output);
   if (fs::is_directory(flags.model.model)) copy_companions(flags.model.model, flags.output);
 }
@@ -48,6 +49,7 @@ void add_merge(CLI::App& app) {
   auto* command = app.add_subcommand("merge", "Put adapters into a model's weights: a plain checkpoint");
   auto flags = std::make_shared<MergeFlags>();
   flags->model.add_to(*command);
+  flags->model.add_task_to(*command);
   command
       ->add_option(
           "--adapter", flags->adapters,

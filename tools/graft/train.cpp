@@ -23,7 +23,7 @@ struct TrainFlags {
   TrainingArguments arguments;
   std::string adapter, adapter_config, data, tokens, eval_data, output, report;
   JsonlOptions rows;
-  bool full = false, resume = false;
+  bool full = false, resume = false, eval_on_start = false;
   int64_t ddp_timeout = 1800;
   CLI::App* command = nullptr;
 };
@@ -39,12 +39,12 @@ struct Subject {
 };
 
 Subject load(const TrainFlags& flags) {
+  at::manual_seed(flags.arguments.seed);  // of a fresh head, then of a fresh adapter
   Subject subject{flags.model.load(), nullptr};
   if (flags.full) {
     for (auto& [name, parameter] : subject.model->unique_parameters()) parameter.set_requires_grad(true);
     return subject;
   }
-  at::manual_seed(flags.arguments.seed);
   if (!flags.adapter_config.empty()) {
     const auto config = AdapterConfig::from_pretrained(flags.adapter_config)
                             .with("base_model_name_or_path", nlohmann::json(flags.model.model).dump());
@@ -53,6 +53,8 @@ Subject load(const TrainFlags& flags) {
     subject.peft = std::make_shared<PeftModel>(subject.model);
     load_adapter(*subject.peft, adapter_specs({flags.adapter})[0], flags.model.model, /*trainable=*/true);
   }
+  refuse_untrained(*subject.model, subject.peft.get(),
+                   "it would never be trained; name its module in the adapter config's modules_to_save");
   return subject;
 }
 
@@ -88,6 +90,11 @@ nlohmann::ordered_json to_json(const EvalMetrics& metrics) {
   return json;
 }
 
+void print(const char* what, const nlohmann::ordered_json& metrics) {
+  for (const auto& [name, value] : metrics.items()) std::cout << what << " " << name << ": " << value << "\n";
+  std::cout << std::flush;
+}
+
 std::shared_ptr<const TrainingData> read_data(const std::string& path, bool tokens, const TrainFlags& flags,
                                               const PreTrainedModel& model) {
   return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
@@ -105,6 +112,7 @@ void check(const TrainFlags& flags) {
   refuse_overwriting(flags.output, flags.model.model);
   if (flags.eval_data.empty() && flags.arguments.eval_steps > 0)
     throw WrongUsage("--eval-steps needs --eval-data");
+  if (flags.eval_data.empty() && flags.eval_on_start) throw WrongUsage("--eval-on-start needs --eval-data");
   if (flags.data.empty() == flags.tokens.empty())
     throw WrongUsage("give one of --data and --tokens: what to train on");
   if (!flags.tokens.empty()) {
@@ -143,19 +151,23 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
     if (++done == 2 && step.step < step.max_steps) meter.start_again();
   });
   trainer.evaluate_on(eval_data);
+  std::optional<EvalMetrics> before;
+  if (flags.eval_on_start) {
+    before = trainer.evaluate(*eval_data);
+    if (group->is_main()) print("eval before", to_json(*before));
+  }
   const auto out = trainer.train(flags.resume);
   const auto peak = meter.peak();
   if (group->is_main()) trainer.save_model(flags.output);
   auto report = report_of(out, *subject.model, peak);
   report["skipped_rows"] = skipped;
+  if (before) report["eval_before"] = to_json(*before);
   if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
   if (!group->is_main()) return;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
   std::cout << "trained " << out.global_step << " steps, mean loss " << out.training_loss << "; "
             << (flags.full ? "the model" : "the adapter") << " is in " << flags.output << "\n";
-  if (eval_data)
-    for (const auto& [name, value] : report["eval"].items())
-      std::cout << "eval " << name << ": " << value << "\n";
+  if (eval_data) print("eval", report["eval"]);
 }
 
 void run(const TrainFlags& flags) {
@@ -226,6 +238,7 @@ void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   flags->command = command;
   flags->model.add_to(*command);
+  flags->model.add_task_to(*command);
   command->add_option("--adapter", flags->adapter, "Go on training this adapter, [NAME=]DIR");
   command->add_option("--adapter-config", flags->adapter_config,
                       "Train a fresh adapter by this adapter_config.json, or the one in this folder");
@@ -238,6 +251,7 @@ void add_train(CLI::App& app) {
                       "safetensors with input_ids [steps, batch, seq], taken in order [, labels, ...]");
   command->add_option("--eval-data", flags->eval_data,
                       "JSONL or safetensors: loss, perplexity and accuracy on it at the end");
+  command->add_flag("--eval-on-start", flags->eval_on_start, "The same before the first step");
   command->add_flag("--assistant-only-loss,!--no-assistant-only-loss", flags->rows.assistant_only_loss,
                     "Of rows with messages, judge what the assistant says (default), or all of it");
   command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and go on");
