@@ -14,8 +14,8 @@ heading() { printf '\n== %s\n\n' "$1"; }
 [ -f $lm ] && [ -f $encoder/model.safetensors ] && [ -f $reviews ] || scripts/fetch_data.sh
 
 if [ -f $lm ]; then
-  question="What is the capital of Italy?"
-  ask() { build/graft generate --model $lm --chat --system "Answer." --greedy --json "$@"; }
+  question="What is the capital of France?"
+  ask() { build/graft generate --model $lm --chat --system "You are a helpful assistant." --greedy --json "$@"; }
 
   heading "SmolLM2-135M-Instruct, straight from a GGUF file"
   build/graft info $lm | sed -n 2,5p
@@ -28,7 +28,7 @@ if [ -f $lm ]; then
   heading "Fine-tuning: 24 answers teach it to talk like a pirate (LoRA, the whole step compiled)"
   train() {
     build/graft train --model $lm --adapter-config examples/demo/lora.json --data "examples/demo/$1.jsonl" --output "$out/$1" \
-      --max-steps "$2" --per-device-train-batch-size 4 --learning-rate 2e-3 --pad-to-multiple-of 16 --save-steps 0 --compile
+      --max-steps "$2" --per-device-train-batch-size 4 --learning-rate 2e-3 --pad-to-multiple-of 8 --save-steps 0 --compile
     $show curve "$out/$1/metrics.jsonl"
   }
   train pirate 18
