@@ -42,6 +42,8 @@ class KVCache : public std::enable_shared_from_this<KVCache> {
   /// For compile(), before a call that adds `new_tokens`: a copy over this cache's tensors, in which they
   /// have been visited. What the copy counts on the host this one counts afterwards.
   virtual std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) = 0;
+  /// Forgets the last `tokens` of every row, as if they had never been run: at most as many as are held.
+  virtual void drop_last(int64_t tokens) = 0;
 };
 
 class GrowingCache : public KVCache {
@@ -53,6 +55,7 @@ class GrowingCache : public KVCache {
   at::Tensor seen_tensor(const at::Device& device) const override;
   int64_t attended_length(int64_t new_tokens) const override { return seen_ + new_tokens; }
   void reset() override;
+  void drop_last(int64_t tokens) override;
   /// Refuses: a new shape each step would be a new program each step.
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 
@@ -86,6 +89,7 @@ class StaticCache : public KVCache {
   at::Tensor seen_tensor(const at::Device& device) const override;
   int64_t attended_length(int64_t new_tokens) const override;
   void reset() override;
+  void drop_last(int64_t tokens) override;
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
   int64_t capacity() const { return capacity_; }
 

@@ -8,9 +8,14 @@
 //   graft::Decoder fast(model);                     // the decode step compiled, over a static cache
 //   sequences = fast.generate({.input_ids = ids}, config);
 //
+//   graft::BatchGenerator server(model, {.rows = 8}); // requests join and leave a running batch
+//   server.submit({.input_ids = tokens, .config = config, .on_token = print});
+//   while (server.step()) {}
+//
 // Names and meanings are those of transformers' generate(): greedy decoding gives its tokens, sampling its
 // probabilities.
 #pragma once
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -47,6 +52,13 @@ struct GenerationConfig {
   /// Of the draws; none: another one each time.
   std::optional<uint64_t> seed = {};
 
+  // Assisted decoding: tokens are guessed, and several checked in one call of the model. It changes no token.
+  /// So many guesses at a time, taken from where the last tokens stood before; none: no guesses.
+  std::optional<int64_t> prompt_lookup_num_tokens = {};
+  int64_t max_matching_ngram_size = 2;          ///< of the tokens that are looked up
+  int64_t num_assistant_tokens = 20;            ///< guesses at a time by GenerateCall's assistant_model
+  double assistant_confidence_threshold = 0.4;  ///< it stops after a guess that it gives less probability
+
   /// DIR/generation_config.json, or where there is none what DIR/config.json says of generation. A field that
   /// asks for what is not implemented (beam search, say) is a ConfigError that names it.
   static GenerationConfig from_pretrained(const std::filesystem::path& dir);
@@ -62,6 +74,11 @@ struct GenerateCall {
   /// Called with the new token of each row as soon as it is known (the pad token in rows that have ended).
   /// False stops generation there.
   std::function<bool(const std::vector<int64_t>& tokens)> on_tokens = {};
+  /// A smaller model with the same vocabulary that goes ahead; the result stays what it is without. For one
+  /// row.
+  std::shared_ptr<PreTrainedModel> assistant_model = {};
+  /// With guesses: called after each call of the model with how many there were and how many were right.
+  std::function<void(int64_t guessed, int64_t right)> on_candidates = {};
 };
 
 /// `prompt` has input_ids [batch, seq] and may have an attention_mask of the same shape, with padding on the
@@ -88,6 +105,72 @@ class Decoder {
 
   at::Tensor generate(const ModelInputs& prompt, const GenerationConfig& config,
                       const GenerateCall& call = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Why a request of a BatchGenerator ended: with one of its eos_token_id, or at its full length.
+enum class Finish : uint8_t { stop, length };
+
+/// A new token of a request.
+struct BatchToken {
+  int64_t id;  ///< the request's
+  int64_t token;
+  std::optional<Finish> finish;  ///< with the last one: why it is the last
+};
+
+/// A prompt and how it is gone on with, whatever else is in the batch.
+struct BatchRequest {
+  std::vector<int64_t> input_ids = {};
+  /// How long, where to stop, how to draw. A seed draws what it draws for this prompt alone.
+  GenerationConfig config = {};
+  /// "__base__" is none. A prompt method serves whole batches only and is refused.
+  std::string adapter_name = "__base__";
+  /// Called in step() with each new token. False ends the request there.
+  std::function<bool(const BatchToken&)> on_token = {};
+  /// Called in step() when the request cannot be gone on with: its on_token threw, its adapter is gone. It
+  /// has left the batch then. Without this step() throws the same, once the other rows are done.
+  std::function<void(const std::exception_ptr&)> on_error = {};
+};
+
+struct BatchOptions {
+  int64_t rows = 8;         ///< requests at work at the same time; others wait
+  int64_t capacity = 1024;  ///< tokens a row has room for, the prompt included
+  /// How far a step looks back: as far as the first of these that holds its longest row, each a program of
+  /// its own. Empty: 64, 256, 1024 and so on up to the capacity.
+  std::vector<int64_t> buckets = {};
+  CompileOptions compile = {};
+};
+
+/// Continuous batching: requests join a running batch as rows become free and leave it when they end. Each
+/// gets the tokens that generate() gives for it alone. One compiled step serves all rows, each with its own
+/// position and adapter; the prompt of a joining request is run eagerly and by itself. Not for
+/// encoder-decoders.
+///
+/// submit(), cancel() and idle() may be called from any thread, also by callbacks; step() and warm_up() from
+/// one at a time.
+class BatchGenerator {
+ public:
+  explicit BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options = {});
+  /// Adapters may be loaded, changed and deleted between steps, as with compile(peft).
+  explicit BatchGenerator(std::shared_ptr<PeftModel> model, const BatchOptions& options = {});
+  ~BatchGenerator();
+  BatchGenerator(BatchGenerator&&) noexcept;
+  BatchGenerator& operator=(BatchGenerator&&) noexcept;
+
+  /// The request's id. UsageError for what cannot be generated: a prompt too long for a row, say.
+  int64_t submit(BatchRequest request);
+  /// False where no such request waits or is at work. Its callbacks are not called any more, but for one that
+  /// another thread is in at this moment.
+  bool cancel(int64_t id);
+  /// Lets waiting requests into free rows and gives every row a token. False where nothing is left to do.
+  bool step();
+  /// Whether nothing waits and nothing is at work.
+  bool idle() const;
+  /// Compiles the steps of all buckets, so that no later step does. UsageError unless idle.
+  void warm_up();
 
  private:
   struct Impl;

@@ -3,7 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "generation/loop.h"
+#include "generation/assisted.h"
+#include "generation/draft.h"
 #include "generation/model_call.h"
 
 namespace graft {
@@ -16,21 +17,33 @@ class GrowingSteps : public Steps {
 
   at::Tensor start(const Prompt& prompt) override {
     mask_ = prompt.mask;
-    return last_logits(forward_({.input_ids = prompt.ids,
-                                 .attention_mask = mask_,
-                                 .position_ids = prompt.positions,
-                                 .past_key_values = cache_}));
+    return last_logits(forward(prompt.ids, prompt.positions));
   }
 
   at::Tensor next(const at::Tensor& tokens, const at::Tensor& positions) override {
-    if (mask_.defined()) mask_ = at::cat({mask_, at::ones_like(tokens)}, 1);
-    return last_logits(forward_({.input_ids = tokens,
-                                 .attention_mask = mask_,
-                                 .position_ids = positions,
-                                 .past_key_values = cache_}));
+    return last_logits(go_on(tokens, positions));
+  }
+
+  at::Tensor several(const at::Tensor& tokens, const at::Tensor& positions) override {
+    return all_logits(go_on(tokens, positions));
+  }
+
+  void forget(int64_t tokens) override {
+    cache_->drop_last(tokens);
+    if (mask_.defined()) mask_ = mask_.slice(1, 0, mask_.size(1) - tokens);
   }
 
  private:
+  ModelOutput forward(const at::Tensor& tokens, const at::Tensor& positions) {
+    return forward_(
+        {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_});
+  }
+
+  ModelOutput go_on(const at::Tensor& tokens, const at::Tensor& positions) {
+    if (mask_.defined()) mask_ = at::cat({mask_, at::ones_like(tokens)}, 1);
+    return forward(tokens, positions);
+  }
+
   ModelCall forward_;
   at::Tensor mask_;
   std::shared_ptr<GrowingCache> cache_ = std::make_shared<GrowingCache>();
@@ -50,25 +63,45 @@ class EncoderDecoderSteps : public Steps {
   }
 
   at::Tensor next(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
-    return last_logits(
-        forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_}));
+    return last_logits(go_on(tokens));
   }
 
+  at::Tensor several(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
+    return all_logits(go_on(tokens));
+  }
+
+  void forget(int64_t tokens) override { cache_->drop_last(tokens); }
+
  private:
+  ModelOutput go_on(const at::Tensor& tokens) {
+    return forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_});
+  }
+
   ModelCall forward_;
   at::Tensor mask_;
   std::shared_ptr<EncoderDecoderCache> cache_ = std::make_shared<EncoderDecoderCache>();
 };
 
+std::shared_ptr<Steps> steps_of(const PreTrainedModel& model, ModelCall forward) {
+  if (is_encoder_decoder(model)) return std::make_shared<EncoderDecoderSteps>(std::move(forward));
+  return std::make_shared<GrowingSteps>(std::move(forward));
+}
+
+std::unique_ptr<Candidates> candidates(const Prompt& prompt, const GenerationConfig& config,
+                                       const GenerateCall& call) {
+  const auto& draft = call.assistant_model;
+  if (!draft)
+    return std::make_unique<PromptLookup>(*config.prompt_lookup_num_tokens, config.max_matching_ngram_size);
+  const auto forward = [draft](const ModelInputs& inputs) { return draft->forward(inputs); };
+  return std::make_unique<Draft>(steps_of(*draft, forward), prompt, config, draft->position_limit());
+}
+
 at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const ModelInputs& given,
                  const GenerationConfig& config, const GenerateCall& call) {
   const auto prompt = prepare(given, config, model);
-  if (!is_encoder_decoder(model)) {
-    GrowingSteps steps(forward);
-    return generation::run(steps, prompt, config, call);
-  }
-  EncoderDecoderSteps steps(forward);
-  return generation::run(steps, prompt, config, call);
+  const auto steps = steps_of(model, forward);
+  if (!is_assisted(prompt, config, call, model)) return generation::run(*steps, prompt, config, call);
+  return run_assisted(*steps, *candidates(prompt, config, call), prompt, config, call);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void refuse_unsupported(const Config& fields, const std::string& label) {
 }
 
 /// Fields that change no token: bookkeeping, what is returned beside the tokens, which cache is used, beam
-/// search's own, how a draft model speeds things up, and logits that are normalised before a softmax does so.
+/// search's own, how guesses speed things up, and logits that are normalised before a softmax does so.
 void acknowledge(const Config& fields) {
   fields.acknowledge({"transformers_version",
                       "_from_model_config",
@@ -81,14 +81,10 @@ void acknowledge(const Config& fields) {
                       "low_memory",
                       "use_mtp",
                       "is_assistant",
-                      "num_assistant_tokens",
                       "num_assistant_tokens_schedule",
-                      "assistant_confidence_threshold",
                       "assistant_early_exit",
                       "assistant_lookbehind",
                       "target_lookbehind",
-                      "prompt_lookup_num_tokens",
-                      "max_matching_ngram_size",
                       "speculation_type",
                       "compile_config",
                       "disable_compile",
@@ -124,6 +120,11 @@ GenerationConfig read(const json& values, const fs::path& path, bool whole_file)
       .temperature = fields.number("temperature", defaults.temperature),
       .top_k = fields.integer("top_k", defaults.top_k),
       .top_p = fields.number("top_p", defaults.top_p),
+      .prompt_lookup_num_tokens = fields.optional_integer("prompt_lookup_num_tokens"),
+      .max_matching_ngram_size = fields.integer("max_matching_ngram_size", defaults.max_matching_ngram_size),
+      .num_assistant_tokens = fields.integer("num_assistant_tokens", defaults.num_assistant_tokens),
+      .assistant_confidence_threshold =
+          fields.number("assistant_confidence_threshold", defaults.assistant_confidence_threshold),
   };
   if (fields.has("min_p")) config.min_p = fields.number("min_p");
   acknowledge(fields);
@@ -153,6 +154,13 @@ void GenerationConfig::check() const {
   need(repetition_penalty > 0 && std::isfinite(repetition_penalty), "repetition_penalty must be above 0",
        repetition_penalty);
   need(no_repeat_ngram_size >= 0, "no_repeat_ngram_size must be at least 0", no_repeat_ngram_size);
+  if (prompt_lookup_num_tokens)
+    need(*prompt_lookup_num_tokens > 0, "prompt_lookup_num_tokens must be above 0",
+         *prompt_lookup_num_tokens);
+  need(max_matching_ngram_size > 0, "max_matching_ngram_size must be above 0", max_matching_ngram_size);
+  need(num_assistant_tokens > 0, "num_assistant_tokens must be above 0", num_assistant_tokens);
+  need(assistant_confidence_threshold >= 0 && assistant_confidence_threshold <= 1,
+       "assistant_confidence_threshold must be between 0 and 1", assistant_confidence_threshold);
   if (!do_sample) return;
   if (temperature == 0)
     throw UsageError("[generate] temperature 0 is greedy decoding: switch do_sample off instead");

@@ -1,35 +1,11 @@
 #include "generation/loop.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
-#include <random>
-
-#include "generation/scores.h"
+#include "generation/choice.h"
 
 namespace graft::generation {
 namespace {
-
-/// The next token of each row, [batch]: the likeliest, or one drawn by the probabilities. Draws are made on
-/// the host, so that a seed means the same tokens on every device.
-class Choice {
- public:
-  explicit Choice(const GenerationConfig& config) : config_(config) {
-    if (config.do_sample)
-      generator_ = at::detail::createCPUGenerator(config.seed ? *config.seed : std::random_device{}());
-  }
-
-  at::Tensor operator()(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length) {
-    const auto scores = scores_of(logits.to(at::kFloat), ids, prompt_length, config_);
-    if (!config_.do_sample) return scores.argmax(-1);
-    const auto probabilities = scores.softmax(-1).cpu();
-    return at::multinomial(probabilities, 1, /*replacement=*/false, generator_).squeeze(1).to(ids.device());
-  }
-
- private:
-  const GenerationConfig& config_;
-  at::Generator generator_;
-};
 
 bool told(const GenerateCall& call, const at::Tensor& tokens) {
   if (!call.on_tokens) return true;

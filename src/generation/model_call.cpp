@@ -6,12 +6,17 @@
 
 namespace graft::generation {
 
-at::Tensor last_logits(const ModelOutput& output) {
+at::Tensor all_logits(const ModelOutput& output) {
   const auto& logits = output.logits;
   if (!logits.defined() || logits.dim() != 3)
     throw UsageError(
         "[generate] the model gives no logits for each token: load it by "
         "AutoModelForCausalLM::from_pretrained");
+  return logits;
+}
+
+at::Tensor last_logits(const ModelOutput& output) {
+  const auto logits = all_logits(output);
   return logits.select(1, logits.size(1) - 1);
 }
 

@@ -8,7 +8,10 @@ namespace graft::generation {
 
 using ModelCall = std::function<ModelOutput(const ModelInputs&)>;
 
-/// Of the last column, [batch, vocab]. UsageError where the model has no head for tokens.
+/// [batch, seq, vocab]. UsageError where the model has no head for tokens.
+at::Tensor all_logits(const ModelOutput& output);
+
+/// Of the last column, [batch, vocab].
 at::Tensor last_logits(const ModelOutput& output);
 
 /// UsageError where a model without adapters is asked for some.

@@ -79,7 +79,7 @@ at::Tensor positions_or_default(const ModelInputs& inputs, const at::Tensor& lik
   if (inputs.position_ids.defined()) return inputs.position_ids;
   auto positions = at::arange(like.size(1), like.options().dtype(at::kLong));
   if (inputs.past_key_values) positions = positions + inputs.past_key_values->seen_tensor(like.device());
-  return positions.unsqueeze(0);
+  return positions.view({-1, like.size(1)});
 }
 
 void check_counted_positions(const ModelInputs& inputs, int64_t count) {

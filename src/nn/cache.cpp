@@ -5,6 +5,15 @@
 #include "graft/error.h"
 
 namespace graft {
+namespace {
+
+void check_held(int64_t seen, int64_t dropped) {
+  if (dropped < 0 || dropped > seen)
+    throw UsageError("[cache] the last " + std::to_string(dropped) + " tokens of " + std::to_string(seen) +
+                     " cannot be dropped");
+}
+
+}  // namespace
 
 std::pair<at::Tensor, at::Tensor> GrowingCache::update(int64_t layer, const at::Tensor& keys,
                                                        const at::Tensor& values) {
@@ -22,6 +31,17 @@ at::Tensor GrowingCache::seen_tensor(const at::Device& device) const {
 void GrowingCache::reset() {
   layers_.clear();
   seen_ = 0;
+}
+
+void GrowingCache::drop_last(int64_t tokens) {
+  check_held(seen_, tokens);
+  if (tokens == 0) return;
+  seen_ -= tokens;
+  for (auto& [keys, values] : layers_) {
+    if (!keys.defined()) continue;
+    keys = keys.slice(2, 0, seen_);
+    values = values.slice(2, 0, seen_);
+  }
 }
 
 std::shared_ptr<KVCache> GrowingCache::visited(LeafVisitor& visitor, int64_t /*new_tokens*/) {
@@ -88,6 +108,13 @@ void StaticCache::reset() {
   // What is masked is multiplied by zero, which a leftover infinity would survive.
   for (auto& [keys, values] : layers_)
     if (keys.defined()) keys.zero_(), values.zero_();
+}
+
+// What was written stays where it is: nobody looks at what is past the position, and it is written over.
+void StaticCache::drop_last(int64_t tokens) {
+  check_held(seen_, tokens);
+  seen_ -= tokens;
+  if (position_.defined()) position_.sub_(tokens);
 }
 
 std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_tokens) {

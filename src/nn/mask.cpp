@@ -58,7 +58,7 @@ at::Tensor causal_mask(const MaskRequest& request) {
   query = query.unsqueeze(-1);
   auto mask = key.le(query);
   if (windowed) mask = mask.logical_and(key.gt(query - request.window));
-  mask = mask.view({1, 1, queries, keys});
+  mask = mask.view({-1, 1, queries, keys});  // of each row, where a cache counts rows by themselves
   if (request.attention_mask.defined()) mask = mask.logical_and(padding(request, keys));
   if (packed) mask = mask.logical_and(same_sequence(request.packed_positions, batch));
   return mask.expand({batch, 1, queries, keys});

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "graft/error.h"
+
 namespace graft::nn {
 
 at::Tensor PrefixCache::prefix(int64_t index, int64_t batch, at::ScalarType dtype) const {
@@ -19,6 +21,10 @@ std::pair<at::Tensor, at::Tensor> PrefixCache::update(int64_t layer, const at::T
 
 at::Tensor PrefixCache::seen_tensor(const at::Device& device) const {
   return at::full({}, seen(), at::TensorOptions(at::kLong).device(device));
+}
+
+void PrefixCache::drop_last(int64_t /*tokens*/) {
+  throw UsageError("[cache] a prefix keeps nothing of a call: there is nothing to drop");
 }
 
 std::shared_ptr<KVCache> PrefixCache::visited(LeafVisitor& visitor, int64_t /*new_tokens*/) {

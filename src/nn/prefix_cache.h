@@ -17,6 +17,8 @@ class PrefixCache : public KVCache {
   at::Tensor seen_tensor(const at::Device& device) const override;
   int64_t attended_length(int64_t new_tokens) const override { return seen() + new_tokens; }
   void reset() override {}
+  /// Refuses: nothing of a call is kept.
+  void drop_last(int64_t tokens) override;
   /// Refuses: it is made inside a call, and none of it is left afterwards.
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 

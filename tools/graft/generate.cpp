@@ -30,7 +30,7 @@ struct GenerateFlags {
   GenerationFlags generation;
   std::vector<std::string> prompts;
   std::string input, output, report;
-  std::string system;
+  std::string system, draft;
   bool chat = false, json = false;
 
   void add_to(CLI::App& app);
@@ -46,6 +46,10 @@ void GenerateFlags::add_to(CLI::App& app) {
   app.add_option("--input", input, "safetensors with input_ids [, attention_mask], padding on the left");
   app.add_option("--output", output, "safetensors to write: sequences, the prompt included");
   generation.add_to(app);
+  app.add_option(
+      "--draft", draft,
+      "Checkpoint of a smaller model with the same vocabulary, which guesses tokens for the model to "
+      "check several in one call: the same tokens, often sooner. For one prompt");
   app.add_option("--report", report, "Write times and counters as JSON");
   app.add_flag("--json", json, "Print sequences, texts and the report as JSON");
   adapter.add_to(app);
@@ -57,17 +61,20 @@ void GenerateFlags::check() const {
     throw WrongUsage("give the prompt as text (--prompt) or as token ids (--input), one of them");
   if (chat && prompts.empty()) throw WrongUsage("--chat needs a --prompt");
   if (!chat && !system.empty()) throw WrongUsage("--system is for --chat");
+  if (!draft.empty() && generation.prompt_lookup)
+    throw WrongUsage("--draft and --prompt-lookup both guess tokens: give one of them");
 }
 
 /// When tokens came.
 class StepTimes {
  public:
-  void tick() { at_.push_back(Clock::now()); }
-
   /// The first two steps of a program are checked against eager, and compiling is part of the first: what is
   /// measured comes after them.
+  static constexpr size_t warm = 4;
+
+  void tick() { at_.push_back(Clock::now()); }
+
   void add_to(nlohmann::ordered_json& report, int64_t batch) const {
-    constexpr size_t warm = 4;
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
     report["first_token_s"] = at_.empty() ? 0 : seconds(at_.front() - start_);
     report["first_call_s"] = report["first_token_s"];
@@ -79,6 +86,16 @@ class StepTimes {
     report["median_ms"] = steps[steps.size() / 2];
     report["min_ms"] = steps.front();
     report["tokens_per_s"] = 1e3 * static_cast<double>(batch) / steps[steps.size() / 2];
+  }
+
+  /// With guesses, tokens come several at once: what counts is how many came in how long.
+  void add_assisted_to(nlohmann::ordered_json& report) const {
+    add_to(report, 1);
+    if (at_.size() <= warm) return;
+    const double seconds = std::chrono::duration<double>(at_.back() - at_[warm - 1]).count();
+    const auto tokens = static_cast<double>(at_.size() - warm);
+    report["tokens_per_s"] = tokens / seconds;
+    report["median_ms"] = 1e3 * seconds / tokens;
   }
 
  private:
@@ -102,6 +119,12 @@ class Generation {
     auto prompts = flags.prompts;
     if (flags.chat) put_through_template(prompts);
     model_ = flags.model.load_generator();
+    if (!flags.draft.empty()) {
+      auto draft = flags.model;  // in its dtype and on its device
+      draft.model = flags.draft;
+      draft_ = draft.load_generator();
+      config_.prompt_lookup_num_tokens.reset();  // the file's: a flag goes before it
+    }
     peft_ = flags.adapter.load(model_, flags.model.model, /*trainable=*/false);
     prompt_ = tokenizer_ ? encode_prompts(*tokenizer_, prompts, pad(), !flags.chat)
                          : read_inputs(flags.input, *model_);
@@ -112,12 +135,21 @@ class Generation {
     // One row is printed as it comes; several would be mixed up.
     const bool streams = tokenizer_ && !flags_.json && flags_.prompts.size() == 1;
     GrowingText text(tokenizer_);
+    int64_t calls = 0, guesses = 0, right = 0;
     const GenerateCall call{.adapter_names = flags_.adapter.names,
-                            .on_tokens = [&](const std::vector<int64_t>& tokens) {
-                              times.tick();
-                              if (streams) std::cout << text.add(tokens[0]) << std::flush;
-                              return true;
-                            }};
+                            .on_tokens =
+                                [&](const std::vector<int64_t>& tokens) {
+                                  times.tick();
+                                  if (streams) std::cout << text.add(tokens[0]) << std::flush;
+                                  return true;
+                                },
+                            .assistant_model = draft_,
+                            .on_candidates =
+                                [&](int64_t guessed, int64_t kept) {
+                                  ++calls;
+                                  guesses += guessed;
+                                  right += kept;
+                                }};
     const auto sequences = generated(call);
     if (streams) std::cout << text.finish() << "\n";
     if (!flags_.output.empty()) save_safetensors(flags_.output, {{"sequences", sequences.cpu()}});
@@ -125,7 +157,12 @@ class Generation {
 
     nlohmann::ordered_json report{{"architecture", model_->architecture()},
                                   {"new_tokens", sequences.size(1) - given()}};
-    times.add_to(report, sequences.size(0));
+    if (draft_ || config_.prompt_lookup_num_tokens) {
+      times.add_assisted_to(report);
+      report["assisted"] = {{"calls", calls}, {"guessed", guesses}, {"right", right}};
+    } else {
+      times.add_to(report, sequences.size(0));
+    }
     const auto counted = counters();
     report["compile_s"] = counted.compile_seconds;
     add_counters(report);
@@ -192,7 +229,7 @@ class Generation {
   const GenerateFlags& flags_;
   GenerationConfig config_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<PreTrainedModel> model_;
+  std::shared_ptr<PreTrainedModel> model_, draft_;
   std::shared_ptr<PeftModel> peft_;
   ModelInputs prompt_;
 };

@@ -12,6 +12,10 @@ void GenerationFlags::add_to(CLI::App& app) {
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the end of a sequence");
   app.add_option("--repetition-penalty", repetition_penalty,
                  "Above 1: tokens that are there become less likely");
+  app.add_option("--prompt-lookup", prompt_lookup,
+                 "Guess up to N tokens from what followed the last ones before, and check them in one call: "
+                 "the same tokens, often sooner. For one prompt")
+      ->check(CLI::PositiveNumber);
   constexpr auto group = "Sampling";
   app.add_flag("--do-sample,!--greedy", do_sample,
                "Draw tokens; --greedy: take the likeliest (default: what generation_config.json says, else "
@@ -38,6 +42,7 @@ GenerationConfig GenerationFlags::config(const std::string& model) const {
   if (top_k) config.top_k = *top_k;
   if (top_p) config.top_p = *top_p;
   if (min_p) config.min_p = min_p;
+  if (prompt_lookup) config.prompt_lookup_num_tokens = prompt_lookup;
   if (repetition_penalty) config.repetition_penalty = *repetition_penalty;
   if (ignore_eos) config.eos_token_id.clear();
   if (config.do_sample) config.seed = seed;

@@ -11,7 +11,7 @@ namespace graft::cli {
 /// --max-new-tokens, --do-sample and the like. What is given goes before what the checkpoint says.
 struct GenerationFlags {
   bool ignore_eos = false, do_sample = false;
-  std::optional<int64_t> max_new_tokens, min_new_tokens, top_k;
+  std::optional<int64_t> max_new_tokens, min_new_tokens, top_k, prompt_lookup;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<uint64_t> seed;
 

@@ -1,0 +1,122 @@
+#include "generation/assisted.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "generation/choice.h"
+#include "generation/draft.h"
+#include "generation/rotation_limit.h"
+#include "graft/error.h"
+
+namespace graft::generation {
+namespace {
+
+/// The one row, as it grows.
+class Row {
+ public:
+  Row(const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call)
+      : length_(prompt.length()),
+        total_(length_ + prompt.new_tokens),
+        last_position_(prompt.positions.select(1, length_ - 1).item<int64_t>()),
+        config_(config),
+        call_(call),
+        choose_(config),
+        sequence_(at::empty({1, total_}, prompt.ids.options())) {
+    sequence_.slice(1, 0, length_).copy_(prompt.ids);
+    const auto host = prompt.ids.cpu();
+    const auto* values = host.const_data_ptr<int64_t>();
+    ids_.reserve(static_cast<size_t>(total_));
+    ids_.assign(values, values + length_);
+  }
+
+  /// The token that follows; false where the row ends with it.
+  bool add(const at::Tensor& logits) {
+    const auto token = choose_(logits, sequence(), length_);
+    sequence_.select(1, made()).copy_(token);
+    ids_.push_back(token.item<int64_t>());
+    const bool go_on = !call_.on_tokens || call_.on_tokens({ids_.back()});
+    const auto& eos = config_.eos_token_id;
+    return go_on && made() < total_ && std::find(eos.begin(), eos.end(), ids_.back()) == eos.end();
+  }
+
+  /// The last token and the guesses after it, and where they stand: each [1, guesses + 1].
+  std::pair<at::Tensor, at::Tensor> with(const std::vector<int64_t>& guesses) const {
+    const auto count = static_cast<int64_t>(guesses.size());
+    const auto positions = at::arange(count + 1, sequence_.options()) + (last_position_ + made() - length_);
+    return {at::cat({sequence_.slice(1, made() - 1, made()),
+                     at::tensor(guesses, sequence_.options()).unsqueeze(0)},
+                    1),
+            positions.unsqueeze(0)};
+  }
+
+  const std::vector<int64_t>& ids() const { return ids_; }
+  at::Tensor sequence() const { return sequence_.slice(1, 0, made()); }
+  /// Guesses that are of use: the model adds a token of its own after them.
+  int64_t room() const { return total_ - made() - 1; }
+
+ private:
+  int64_t made() const { return static_cast<int64_t>(ids_.size()); }
+
+  int64_t length_, total_, last_position_;
+  const GenerationConfig& config_;
+  const GenerateCall& call_;
+  Choice choose_;
+  at::Tensor sequence_;
+  std::vector<int64_t> ids_;
+};
+
+}  // namespace
+
+bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call,
+                 const PreTrainedModel& model) {
+  const bool looks_up = config.prompt_lookup_num_tokens.has_value();
+  if (!looks_up && !call.assistant_model) return false;
+  if (looks_up && call.assistant_model)
+    throw UsageError(
+        "[generate] there are prompt_lookup_num_tokens and an assistant_model: guesses come from one of "
+        "them");
+  if (prompt.batch() > 1)
+    throw UsageError("[generate] " +
+                     std::string(looks_up ? "prompt_lookup_num_tokens" : "an assistant_model") +
+                     " is for one prompt at a time, and there are " + std::to_string(prompt.batch()));
+  if (call.assistant_model) check_draft(*call.assistant_model, model);
+  const auto limit = rotation_limit(model);
+  if (const int64_t total = prompt.length() + prompt.new_tokens; limit && total > *limit)
+    throw UsageError("[generate] " + std::to_string(total) + " tokens are more than the " +
+                     std::to_string(*limit) +
+                     " this model was trained for; beyond them its rotary positions change with the longest "
+                     "one in a call, which guesses would change: generate without them");
+  return true;
+}
+
+at::Tensor run_assisted(Steps& steps, Candidates& candidates, const Prompt& prompt,
+                        const GenerationConfig& config, const GenerateCall& call) {
+  const at::NoGradGuard no_grad;
+  Row row(prompt, config, call);
+  if (!row.add(steps.start(prompt))) return row.sequence().contiguous();
+  for (;;) {
+    const auto guesses = candidates.after(row.ids(), row.room());
+    const auto [tokens, positions] = row.with(guesses);
+    size_t kept = 0;
+    if (guesses.empty()) {
+      if (!row.add(steps.next(tokens, positions))) break;
+    } else {
+      const auto logits = steps.several(tokens, positions);
+      bool ended = !row.add(logits.select(1, 0));
+      while (!ended && kept < guesses.size() && row.ids().back() == guesses[kept]) {
+        ++kept;
+        ended = !row.add(logits.select(1, static_cast<int64_t>(kept)));
+      }
+      if (!ended) steps.forget(static_cast<int64_t>(guesses.size() - kept));
+      // The last token may be a guess, too, if the row ends with it.
+      if (ended && kept < guesses.size() && row.ids().back() == guesses[kept]) ++kept;
+      if (call.on_candidates)
+        call.on_candidates(static_cast<int64_t>(guesses.size()), static_cast<int64_t>(kept));
+      if (ended) break;
+    }
+  }
+  return row.sequence().contiguous();
+}
+
+}  // namespace graft::generation

@@ -1,0 +1,377 @@
+// Continuous batching: one compiled step over rows that are at different places of different requests.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <set>
+
+#include "adapters/method.h"
+#include "generation/choice.h"
+#include "generation/rotation_limit.h"
+#include "generation/static_steps.h"
+#include "graft/error.h"
+#include "models/architecture.h"
+#include "nn/row_cache.h"
+
+namespace graft {
+using generation::AdapterModelCall;
+using generation::last_logits;
+using generation::Runner;
+
+namespace {
+
+constexpr auto kBase = "__base__";
+
+/// Whether the likeliest token is all there is to choose: then the rows of a step are decided together.
+bool takes_the_likeliest(const GenerationConfig& config) {
+  return !config.do_sample && config.repetition_penalty == 1 && config.no_repeat_ngram_size == 0 &&
+         config.min_length == 0 && config.min_new_tokens.value_or(0) == 0 && config.suppress_tokens.empty() &&
+         config.begin_suppress_tokens.empty();
+}
+
+/// A request, waiting or at work.
+struct Work {
+  Work(int64_t number, BatchRequest request)
+      : id(number),
+        ids(std::move(request.input_ids)),
+        prompt_length(static_cast<int64_t>(ids.size())),
+        eos(request.config.eos_token_id),
+        likeliest(takes_the_likeliest(request.config)),
+        choose(std::move(request.config)),
+        adapter(std::move(request.adapter_name)),
+        on_token(std::move(request.on_token)),
+        on_error(std::move(request.on_error)) {}
+
+  int64_t id;
+  std::vector<int64_t> ids;  ///< the prompt and what was added
+  int64_t prompt_length, total = 0;
+  std::vector<int64_t> eos;
+  bool likeliest;
+  generation::Choice choose;
+  std::string adapter;
+  std::function<bool(const BatchToken&)> on_token;
+  std::function<void(const std::exception_ptr&)> on_error;
+
+  /// The last token is not in the cache: it is what the next step runs.
+  int64_t column() const { return static_cast<int64_t>(ids.size()) - 1; }
+
+  int64_t chosen(const at::Tensor& logits) {
+    const auto so_far = at::tensor(ids, at::TensorOptions(at::kLong).device(logits.device())).unsqueeze(0);
+    return choose(logits, so_far, prompt_length).item<int64_t>();
+  }
+
+  std::optional<Finish> add(int64_t token) {
+    ids.push_back(token);
+    if (std::find(eos.begin(), eos.end(), token) != eos.end()) return Finish::stop;
+    if (static_cast<int64_t>(ids.size()) == total) return Finish::length;
+    return {};
+  }
+};
+
+std::vector<int64_t> checked_buckets(const BatchOptions& options) {
+  const auto need = [](bool holds, const std::string& what, int64_t value) {
+    if (!holds) throw UsageError("[batch] " + what + ", got " + std::to_string(value));
+  };
+  need(options.rows > 0, "rows must be above 0", options.rows);
+  need(options.capacity > 0, "capacity must be above 0", options.capacity);
+  auto buckets = options.buckets;
+  if (buckets.empty()) {
+    constexpr int64_t first = 64, times = 4;
+    for (int64_t size = first; size < options.capacity; size *= times) buckets.push_back(size);
+  }
+  std::sort(buckets.begin(), buckets.end());
+  for (const auto size : buckets) {
+    need(size > 0, "a bucket must be above 0", size);
+    need(size <= options.capacity, "a bucket must be at most the capacity", size);
+  }
+  if (buckets.empty() || buckets.back() < options.capacity) buckets.push_back(options.capacity);
+  return buckets;
+}
+
+void check_model(const PreTrainedModel& model, const BatchOptions& options) {
+  const auto task = find_architecture(model.architecture()).task;
+  if (task == Task::seq2seq_lm)
+    throw UsageError("[batch] " + model.architecture() +
+                     " is an encoder-decoder, whose cache has no rows at positions of their own: use "
+                     "generate()");
+  if (task != Task::causal_lm)
+    throw UsageError("[batch] " + model.architecture() +
+                     " has no head for the next token: load it by AutoModelForCausalLM::from_pretrained");
+  const auto limit = generation::rotation_limit(model);
+  if (limit && options.capacity > *limit)
+    throw UsageError("[batch] beyond " + std::to_string(*limit) +
+                     " tokens this model's rotary positions change with the longest row, so that requests "
+                     "would change each other: lower the capacity to that, from " +
+                     std::to_string(options.capacity));
+}
+
+}  // namespace
+
+struct BatchGenerator::Impl {
+  Impl(Runner with, const BatchOptions& options)
+      : runner(std::move(with)),
+        capacity(options.capacity),
+        buckets(checked_buckets(options)),
+        cache(std::make_shared<nn::RowCache>(options.rows, options.capacity)),
+        rows(static_cast<size_t>(options.rows)) {
+    check_model(*runner.model, options);
+  }
+
+  Runner runner;
+  int64_t capacity;
+  std::vector<int64_t> buckets;
+  std::map<int64_t, AdapterModelCall> programs;  ///< by bucket
+  std::shared_ptr<nn::RowCache> cache;
+  std::vector<std::unique_ptr<Work>> rows;  ///< none: free
+  std::exception_ptr failure;               ///< the first of this step that no on_error took
+
+  mutable std::mutex guard;  ///< of what follows
+  std::deque<std::unique_ptr<Work>> waiting;
+  std::set<int64_t> at_work;
+  int64_t next_id = 1;
+
+  void check_adapter(const std::string& name) const;
+  int64_t submit(BatchRequest request);
+  bool cancel(int64_t id);
+  bool is_wanted(int64_t id) const;
+  void ended(int64_t id);
+
+  void fail(std::unique_ptr<Work> work);
+  void take(size_t row, int64_t token);
+  std::unique_ptr<Work> next_in_line();
+  void join(size_t row, std::unique_ptr<Work> work);
+  void leave_cancelled();
+  void leave_without_adapter();
+  at::Tensor run(const std::vector<int64_t>& tokens, const std::vector<int64_t>& columns, int64_t bucket,
+                 const std::vector<std::string>& adapters);
+  void advance();
+  void warm_up();
+  at::Tensor tensor(const std::vector<int64_t>& values) const {
+    return at::tensor(values, at::kLong).to(runner.model->device());
+  }
+  std::vector<std::string> names(const std::vector<std::string>& adapters) const {
+    return runner.peft ? adapters : std::vector<std::string>();
+  }
+};
+
+void BatchGenerator::Impl::check_adapter(const std::string& name) const {
+  if (!runner.peft) {
+    if (name == kBase) return;
+    throw UsageError("[batch] the request asks for the adapter \"" + name +
+                     "\" and the model has no adapters: use a PeftModel");
+  }
+  if (!runner.peft->merged_adapters().empty())
+    throw UsageError("[batch] adapters cannot be chosen by row while some are merged: unmerge them first");
+  // peft_config() refuses names that it does not know.
+  if (name != kBase && !adapters::find_method(runner.peft->peft_config(name).peft_type()).on_layers())
+    throw UsageError("[batch] \"" + name +
+                     "\" puts tokens before the input, which makes rows longer: generate with it alone");
+}
+
+int64_t BatchGenerator::Impl::submit(BatchRequest request) {
+  if (request.config.prompt_lookup_num_tokens)
+    throw UsageError("[batch] prompt_lookup_num_tokens is for one prompt at a time: leave it out");
+  const auto ids = tensor(request.input_ids).unsqueeze(0);
+  const auto prompt = generation::prepare({.input_ids = ids, .attention_mask = at::ones_like(ids)},
+                                          request.config, *runner.model);
+  if (const int64_t needed = prompt.length() + prompt.new_tokens - 1; needed > capacity)
+    throw UsageError("[batch] a prompt of " + std::to_string(prompt.length()) + " tokens and " +
+                     std::to_string(prompt.new_tokens) + " new ones need room for " + std::to_string(needed) +
+                     ", and a row has " + std::to_string(capacity) +
+                     ": lower max_new_tokens or raise the capacity");
+  check_adapter(request.adapter_name);
+  const std::lock_guard lock(guard);
+  auto work = std::make_unique<Work>(next_id, std::move(request));
+  work->total = prompt.length() + prompt.new_tokens;
+  waiting.push_back(std::move(work));
+  return next_id++;
+}
+
+bool BatchGenerator::Impl::cancel(int64_t id) {
+  const std::lock_guard lock(guard);
+  if (at_work.erase(id) > 0) return true;  // its row is freed by the next step
+  return std::erase_if(waiting, [&](const auto& work) { return work->id == id; }) > 0;
+}
+
+bool BatchGenerator::Impl::is_wanted(int64_t id) const {
+  const std::lock_guard lock(guard);
+  return at_work.contains(id);
+}
+
+void BatchGenerator::Impl::ended(int64_t id) {
+  const std::lock_guard lock(guard);
+  at_work.erase(id);
+}
+
+/// Called while an exception is handled: it is why.
+void BatchGenerator::Impl::fail(std::unique_ptr<Work> work) {
+  ended(work->id);
+  auto why = std::current_exception();
+  if (work->on_error) {
+    try {
+      work->on_error(why);
+      return;
+    } catch (...) {
+      why = std::current_exception();
+    }
+  }
+  if (!failure) failure = why;
+}
+
+/// A row's next token.
+void BatchGenerator::Impl::take(size_t row, int64_t token) {
+  auto& work = rows[row];
+  if (!is_wanted(work->id)) return work.reset();
+  // The row is free before its last token is told, so that a callback sees things as they are.
+  const auto finish = work->add(token);
+  if (finish) ended(work->id);
+  auto told = std::move(work);
+  try {
+    const bool go_on = !told->on_token || told->on_token({told->id, token, finish});
+    if (finish) return;
+    if (!go_on) return ended(told->id);
+    work = std::move(told);
+  } catch (...) {
+    fail(std::move(told));
+  }
+}
+
+std::unique_ptr<Work> BatchGenerator::Impl::next_in_line() {
+  const std::lock_guard lock(guard);
+  if (waiting.empty()) return nullptr;
+  auto work = std::move(waiting.front());
+  waiting.pop_front();
+  at_work.insert(work->id);
+  return work;
+}
+
+/// The prompt is run alone, and what it leaves in the cache goes into the row.
+void BatchGenerator::Impl::join(size_t row, std::unique_ptr<Work> work) {
+  int64_t token = 0;
+  try {
+    check_adapter(work->adapter);
+    const auto positions = at::arange(work->prompt_length, at::kLong).to(runner.model->device());
+    const auto logits =
+        last_logits(runner.eager({.input_ids = tensor(work->ids).unsqueeze(0),
+                                  .position_ids = positions.unsqueeze(0),
+                                  .past_key_values = cache->joining(static_cast<int64_t>(row))},
+                                 names({work->adapter})));
+    token = work->chosen(logits);
+  } catch (...) {
+    return fail(std::move(work));
+  }
+  rows[row] = std::move(work);
+  take(row, token);
+}
+
+void BatchGenerator::Impl::leave_cancelled() {
+  for (auto& work : rows)
+    if (work && !is_wanted(work->id)) work.reset();
+}
+
+void BatchGenerator::Impl::leave_without_adapter() {
+  for (auto& work : rows) {
+    if (!work || work->adapter == kBase) continue;
+    try {
+      check_adapter(work->adapter);
+    } catch (...) {
+      fail(std::move(work));
+    }
+  }
+}
+
+at::Tensor BatchGenerator::Impl::run(const std::vector<int64_t>& tokens, const std::vector<int64_t>& columns,
+                                     int64_t bucket, const std::vector<std::string>& adapters) {
+  auto& program = programs[bucket];
+  if (!program) program = runner.compiled();
+  cache->place(columns, bucket, runner.model->device());
+  return last_logits(program({.input_ids = tensor(tokens).unsqueeze(1),
+                              .position_ids = tensor(columns).unsqueeze(1),
+                              .past_key_values = cache},
+                             names(adapters)));
+}
+
+/// One token more in each row. A free row runs some token at column 0, which the next one to join writes
+/// over.
+void BatchGenerator::Impl::advance() {
+  std::vector<int64_t> tokens(rows.size(), 0), columns(rows.size(), 0);
+  std::vector<std::string> adapters(rows.size(), kBase);
+  int64_t longest = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (!rows[row]) continue;
+    tokens[row] = rows[row]->ids.back();
+    columns[row] = rows[row]->column();
+    adapters[row] = rows[row]->adapter;
+    longest = std::max(longest, columns[row] + 1);
+  }
+  if (longest == 0) return;
+  const auto logits =
+      run(tokens, columns, *std::lower_bound(buckets.begin(), buckets.end(), longest), adapters);
+  const auto likeliest = logits.argmax(-1).cpu();
+  // All are chosen before any callback may throw.
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto at = static_cast<int64_t>(row);
+    if (rows[row])
+      tokens[row] = rows[row]->likeliest ? likeliest.const_data_ptr<int64_t>()[row]
+                                         : rows[row]->chosen(logits.slice(0, at, at + 1));
+  }
+  for (size_t row = 0; row < rows.size(); ++row)
+    if (rows[row]) take(row, tokens[row]);
+}
+
+void BatchGenerator::Impl::warm_up() {
+  const at::NoGradGuard no_grad;
+  const std::vector<int64_t> columns(rows.size(), 0);
+  const std::vector<std::string> adapters(rows.size(), kBase);
+  const auto zero = tensor({0}).unsqueeze(0);
+  runner.eager({.input_ids = zero, .position_ids = zero, .past_key_values = cache->joining(0)},
+               names({kBase}));
+  // A program is compared with eager in its first two calls, on different data.
+  for (const auto bucket : buckets)
+    for (const int64_t token : {0, 1})
+      run(std::vector<int64_t>(rows.size(), token), columns, bucket, adapters);
+}
+
+BatchGenerator::BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options)
+    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options.compile), options)) {}
+
+BatchGenerator::BatchGenerator(std::shared_ptr<PeftModel> model, const BatchOptions& options)
+    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options.compile), options)) {}
+
+BatchGenerator::~BatchGenerator() = default;
+BatchGenerator::BatchGenerator(BatchGenerator&&) noexcept = default;
+BatchGenerator& BatchGenerator::operator=(BatchGenerator&&) noexcept = default;
+
+int64_t BatchGenerator::submit(BatchRequest request) { return impl_->submit(std::move(request)); }
+
+bool BatchGenerator::cancel(int64_t id) { return impl_->cancel(id); }
+
+bool BatchGenerator::step() {
+  const at::NoGradGuard no_grad;
+  impl_->failure = nullptr;
+  impl_->leave_cancelled();
+  impl_->leave_without_adapter();
+  for (size_t row = 0; row < impl_->rows.size(); ++row)
+    while (!impl_->rows[row]) {
+      auto work = impl_->next_in_line();
+      if (!work) break;
+      impl_->join(row, std::move(work));
+    }
+  impl_->advance();
+  if (impl_->failure) std::rethrow_exception(std::exchange(impl_->failure, nullptr));
+  return !idle();
+}
+
+bool BatchGenerator::idle() const {
+  const std::lock_guard lock(impl_->guard);
+  return impl_->waiting.empty() && impl_->at_work.empty();
+}
+
+void BatchGenerator::warm_up() {
+  if (!idle()) throw UsageError("[batch] warm_up() is for before the first request, and some are at work");
+  impl_->leave_cancelled();
+  impl_->warm_up();
+}
+
+}  // namespace graft

@@ -1,0 +1,91 @@
+#include "generation/draft.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "generation/scores.h"
+#include "graft/error.h"
+
+namespace graft::generation {
+namespace {
+
+GenerationConfig greedy(GenerationConfig config) {
+  config.do_sample = false;
+  return config;
+}
+
+}  // namespace
+
+Draft::Draft(std::shared_ptr<Steps> steps, const Prompt& prompt, const GenerationConfig& config,
+             std::optional<int64_t> position_limit)
+    : steps_(std::move(steps)),
+      prompt_(prompt),
+      config_(greedy(config)),
+      limit_(position_limit),
+      last_position_(prompt.positions.select(1, prompt.length() - 1).item<int64_t>()) {}
+
+bool Draft::has_room() const { return !limit_ || static_cast<int64_t>(fed_.size()) < *limit_; }
+
+at::Tensor Draft::feed(int64_t token) {
+  const auto position = last_position_ + static_cast<int64_t>(fed_.size()) - prompt_.length() + 1;
+  fed_.push_back(token);
+  return steps_->next(at::full({1, 1}, token, prompt_.ids.options()),
+                      at::full({1, 1}, position, prompt_.ids.options()));
+}
+
+at::Tensor Draft::catch_up(const std::vector<int64_t>& ids) {
+  if (limit_ && static_cast<int64_t>(ids.size()) > *limit_) return {};
+  at::Tensor logits;
+  if (fed_.empty()) {
+    logits = steps_->start(prompt_);
+    fed_.assign(ids.begin(), ids.begin() + prompt_.length());
+  }
+  // The last token is fed in any case: it is its logits that are asked for.
+  const auto same = std::mismatch(fed_.begin(), fed_.end(), ids.begin(), ids.end() - 1).first - fed_.begin();
+  steps_->forget(static_cast<int64_t>(fed_.size()) - same);
+  fed_.resize(static_cast<size_t>(same));
+  while (fed_.size() < ids.size()) logits = feed(ids[fed_.size()]);
+  return logits;
+}
+
+std::vector<int64_t> Draft::after(const std::vector<int64_t>& ids, int64_t most) {
+  most = std::min(most, config_.num_assistant_tokens);
+  std::vector<int64_t> guesses;
+  if (most < 1) return guesses;
+  guesses.reserve(static_cast<size_t>(most));
+  auto logits = catch_up(ids);
+  if (!logits.defined()) return guesses;
+  auto sequence = ids;
+  for (;;) {
+    const auto so_far = at::tensor(sequence, prompt_.ids.options()).unsqueeze(0);
+    const auto scores = scores_of(logits.to(at::kFloat), so_far, prompt_.length(), config_);
+    const auto token = scores.argmax(-1).item<int64_t>();
+    guesses.push_back(token);
+    sequence.push_back(token);
+    const auto& eos = config_.eos_token_id;
+    const bool unsure =
+        scores.softmax(-1).select(1, token).item<double>() < config_.assistant_confidence_threshold;
+    if (unsure || static_cast<int64_t>(guesses.size()) == most || !has_room() ||
+        std::find(eos.begin(), eos.end(), token) != eos.end())
+      return guesses;
+    logits = feed(token);
+  }
+}
+
+void check_draft(const PreTrainedModel& draft, const PreTrainedModel& model) {
+  if (is_encoder_decoder(draft) != is_encoder_decoder(model))
+    throw UsageError("[generate] " + draft.architecture() + " cannot go ahead of " + model.architecture() +
+                     ": one of them reads its prompt with an encoder, the other has none");
+  const auto own = draft.config().optional_integer("vocab_size"),
+             theirs = model.config().optional_integer("vocab_size");
+  if (own != theirs)
+    throw UsageError("[generate] the draft model's vocabulary has " + std::to_string(own.value_or(0)) +
+                     " tokens and the model's " + std::to_string(theirs.value_or(0)) +
+                     ": they must be the same");
+  if (draft.device() != model.device())
+    throw UsageError("[generate] the draft model is on " + draft.device().str() + " and the model on " +
+                     model.device().str() + ": put them on one device");
+}
+
+}  // namespace graft::generation

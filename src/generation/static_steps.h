@@ -1,0 +1,46 @@
+// Steps over a static cache: shapes never change, so one compiled program serves all of them.
+#pragma once
+#include "generation/loop.h"
+#include "generation/model_call.h"
+
+namespace graft::generation {
+
+/// A call that is told which adapters serve which rows.
+using AdapterModelCall = std::function<ModelOutput(const ModelInputs&, const std::vector<std::string>&)>;
+
+/// A model, to be run as it is or compiled. Each compiled() has programs of its own.
+struct Runner {
+  std::shared_ptr<PreTrainedModel> model;  ///< without its adapters
+  AdapterModelCall eager;
+  std::function<AdapterModelCall()> compiled;
+  std::shared_ptr<PeftModel> peft;  ///< if there are adapters
+};
+Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options);
+Runner runner(std::shared_ptr<PeftModel> model, const CompileOptions& options);
+
+class StaticSteps : public Steps {
+ public:
+  explicit StaticSteps(Runner runner);
+
+  /// Before start(): the rows' adapters, and the most guesses that several() will be given after a token.
+  void prepare(std::vector<std::string> adapters, int64_t guesses);
+
+  at::Tensor start(const Prompt& prompt) override;
+  at::Tensor next(const at::Tensor& tokens, const at::Tensor& positions) override;
+  /// One program, whatever the number of guesses: they are filled up to the most there may be.
+  at::Tensor several(const at::Tensor& tokens, const at::Tensor& positions) override;
+  void forget(int64_t tokens) override { cache_->drop_last(tokens); }
+
+ private:
+  void make_room(const Prompt& prompt);
+  ModelInputs inputs(const at::Tensor& tokens, const at::Tensor& positions) const;
+
+  Runner runner_;
+  AdapterModelCall step_, check_;
+  std::shared_ptr<StaticCache> cache_;
+  int64_t cache_batch_ = 0, guesses_ = 0;
+  at::Tensor mask_;  ///< [batch, capacity]; what is not written yet the causal mask hides
+  std::vector<std::string> adapters_;
+};
+
+}  // namespace graft::generation

@@ -1,0 +1,63 @@
+// Decoders small enough for unit tests, with noise on every weight, so that they do not say one token only.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "graft/generate.h"
+
+namespace graft::testing_tools {
+
+inline constexpr int64_t kTinyVocabulary = 37;
+
+/// "llama", "gpt2", "bloom" (linear biases) or "opt"; the same seed gives the same weights. `more` are
+/// fields of config.json.
+inline std::shared_ptr<PreTrainedModel> tiny_decoder(const std::string& type, uint64_t seed = 3,
+                                                     const std::string& more = "") {
+  nlohmann::json config{
+      {"model_type", type}, {"vocab_size", kTinyVocabulary}, {"tie_word_embeddings", false}};
+  if (type == "gpt2")
+    config.update({{"architectures", {"GPT2LMHeadModel"}},
+                   {"n_embd", 24},
+                   {"n_layer", 2},
+                   {"n_head", 3},
+                   {"n_positions", 64}});
+  else if (type == "bloom")
+    config.update(
+        {{"architectures", {"BloomForCausalLM"}}, {"hidden_size", 24}, {"n_layer", 2}, {"n_head", 3}});
+  else
+    config.update({{"hidden_size", 24},
+                   {"num_hidden_layers", 2},
+                   {"num_attention_heads", 3},
+                   {"max_position_embeddings", 64}});
+  if (type == "llama")
+    config.update(
+        {{"architectures", {"LlamaForCausalLM"}}, {"intermediate_size", 20}, {"num_key_value_heads", 1}});
+  if (type == "opt")
+    config.update({{"architectures", {"OPTForCausalLM"}}, {"ffn_dim", 20}, {"word_embed_proj_dim", 24}});
+  config.update(nlohmann::json::parse("{" + more + "}"));
+  at::manual_seed(seed);
+  auto model = AutoModelForAny::from_config(Config::from_json(config.dump()));
+  const at::NoGradGuard no_grad;
+  for (const auto& [path, parameter] : model->unique_parameters())
+    parameter.add_(at::randn(parameter.sizes()) * 0.15);
+  model->eval();
+  return model;
+}
+
+/// Tokens that come again, so that there is something to look up.
+inline std::vector<int64_t> tiny_prompt(int64_t length, uint64_t seed) {
+  at::manual_seed(seed);
+  const auto some = at::randint(3, kTinyVocabulary, {(length + 1) / 2}, at::kLong);
+  const auto all = at::cat({some, some}).slice(0, 0, length).contiguous();
+  return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + length};
+}
+
+inline at::Tensor one_row(const std::vector<int64_t>& ids) { return at::tensor(ids, at::kLong).unsqueeze(0); }
+
+inline std::vector<int64_t> numbers(const at::Tensor& tensor) {
+  const auto flat = tensor.flatten().contiguous();
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+}
+
+}  // namespace graft::testing_tools
