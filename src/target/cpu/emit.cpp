@@ -24,8 +24,9 @@ class KernelEmitter : ValueEmitter {
  public:
   KernelEmitter(llvm::Module& module, const Kernel& kernel, const Plan& plan, const std::string& name,
                 const Host& host)
-      : ValueEmitter(module.getContext(), kernel, plan) {
-    auto* type = llvm::FunctionType::get(b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy()}, false);
+      : ValueEmitter(module.getContext(), kernel, plan), slots_(partial_slots(kernel)) {
+    auto* type = llvm::FunctionType::get(
+        b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
     set_target(*function_, host);
     entry_ = BasicBlock::Create(context_, "entry", function_);
@@ -41,7 +42,14 @@ class KernelEmitter : ValueEmitter {
     auto* body = BasicBlock::Create(context_, "start", function_);
     b_.SetInsertPoint(body);
     scopes_.push_back({body, nullptr, {}});
-    loop(function_->getArg(1), function_->getArg(2), b_.getInt64(1), [&](Value* task) { run_task(task); });
+    const auto tasks = [&] {
+      loop(function_->getArg(1), function_->getArg(2), b_.getInt64(1), [&](Value* task) { run_task(task); });
+    };
+    if (plan_.parts == 1)
+      tasks();
+    else
+      for (stage_ = 0; stage_ < plan_.stages; ++stage_)
+        when(b_.CreateICmpEQ(function_->getArg(5), b_.getInt64(stage_)), tasks);
     auto* bad = b_.CreateLoad(b_.getInt32Ty(), error_);
     auto* report = BasicBlock::Create(context_, "report", function_);
     auto* done = BasicBlock::Create(context_, "done", function_);
@@ -108,6 +116,11 @@ class KernelEmitter : ValueEmitter {
   void run_task(Value* task) {
     Value* rest = task;
     Value* block = nullptr;
+    if (plan_.parts > 1 && stage_ < kernel_.phases) {
+      part_ = b_.CreateURem(rest, b_.getInt64(plan_.parts));
+      rest = b_.CreateUDiv(rest, b_.getInt64(plan_.parts));
+    }
+    task_ = rest;
     if (plan_.vector_dim >= 0 && !plan_.rows) {
       block = b_.CreateURem(rest, b_.getInt64(plan_.blocks));
       rest = b_.CreateUDiv(rest, b_.getInt64(plan_.blocks));
@@ -132,6 +145,7 @@ class KernelEmitter : ValueEmitter {
     const int64_t extent = kernel_.dims[dim].extent;
     const int64_t whole = extent / plan_.width * plan_.width;
     auto* begin = b_.CreateMul(block, b_.getInt64(plan_.block));
+    block_begin_ = begin;
     Value* end = b_.CreateAdd(begin, b_.getInt64(plan_.block));
     end = b_.CreateSelect(b_.CreateICmpSLT(end, b_.getInt64(whole)), end, b_.getInt64(whole));
     if (whole > 0)
@@ -160,7 +174,19 @@ class KernelEmitter : ValueEmitter {
   /// once.
   void run_points() {
     row_depth_ = scopes_.size() - 1;
+    if (plan_.parts > 1) {
+      recall();
+      if (stage_ < kernel_.phases)
+        run_phase(stage_);
+      else
+        store_rows();
+      return;
+    }
     for (int phase = 0; phase < kernel_.phases; ++phase) run_phase(phase);
+    store_rows();
+  }
+
+  void store_rows() {
     for (size_t i = 0; i < kernel_.code.size(); ++i)
       if (kernel_.code[i].op == Op::store && !kernel_.code[i].full) store(static_cast<int>(i));
   }
@@ -199,7 +225,8 @@ class KernelEmitter : ValueEmitter {
 
   void run_reduced(const std::vector<size_t>& dims, size_t next, const std::function<void(bool)>& point) {
     if (next < dims.size()) {
-      loop(b_.getInt64(0), b_.getInt64(kernel_.dims[dims[next]].extent), b_.getInt64(1), [&](Value* at) {
+      const auto [begin, end] = bounds(dims[next], kernel_.dims[dims[next]].extent);
+      loop(begin, end, b_.getInt64(1), [&](Value* at) {
         define(dims[next], at);
         run_reduced(dims, next + 1, point);
       });
@@ -211,37 +238,56 @@ class KernelEmitter : ValueEmitter {
     }
     const auto dim = static_cast<size_t>(plan_.vector_dim);
     const int64_t extent = kernel_.dims[dim].extent, whole = extent / plan_.width * plan_.width;
-    if (whole > 0)
-      loop(b_.getInt64(0), b_.getInt64(whole), b_.getInt64(plan_.width), [&](Value* at) {
+    if (whole > 0) {
+      const auto [begin, end] = bounds(dim, whole);
+      loop(begin, end, b_.getInt64(plan_.width), [&](Value* at) {
         width_ = plan_.width;
         define(dim, at);
         point(true);
       });
-    int64_t at = whole;
-    for (int width = plan_.width; width > 0; width /= 2) {
-      if (!((extent - whole) & width)) continue;
-      loop(b_.getInt64(at), b_.getInt64(at + 1), b_.getInt64(1), [&](Value*) {
-        width_ = width;
-        define(dim, b_.getInt64(at));
-        point(false);
-      });
-      at += width;
     }
+    const auto rest = [&] {
+      int64_t at = whole;
+      for (int width = plan_.width; width > 0; width /= 2) {
+        if (!((extent - whole) & width)) continue;
+        loop(b_.getInt64(at), b_.getInt64(at + 1), b_.getInt64(1), [&](Value*) {
+          width_ = width;
+          define(dim, b_.getInt64(at));
+          point(false);
+        });
+        at += width;
+      }
+    };
+    if (plan_.split_dim == plan_.vector_dim && whole < extent)
+      when(b_.CreateICmpEQ(part_, b_.getInt64(plan_.parts - 1)), rest);
+    else
+      rest();
     width_ = 1;
   }
 
+  /// Of this task's loop over a reduced dimension that ends at `end`: its part where the dimension is dealt
+  /// out.
+  std::pair<Value*, Value*> bounds(size_t dim, int64_t end) {
+    if (static_cast<int>(dim) != plan_.split_dim) return {b_.getInt64(0), b_.getInt64(end)};
+    stand_at(scopes_.size() - 1);
+    auto* begin = b_.CreateMul(part_, b_.getInt64(plan_.part));
+    auto* last = b_.CreateAdd(begin, b_.getInt64(plan_.part));
+    return {begin, b_.CreateSelect(b_.CreateICmpSLT(last, b_.getInt64(end)), last, b_.getInt64(end))};
+  }
+
   // --- reductions
+
+  Value* fresh(DType of, int lanes, Value* value) {
+    auto* slot = local(type_of(of, lanes));
+    b_.CreateStore(lanes == 1 ? value : b_.CreateVectorSplat(static_cast<unsigned>(lanes), value), slot);
+    return slot;
+  }
 
   Accumulator start(int n) {
     const auto& i = kernel_.code[static_cast<size_t>(n)];
     Accumulator made{.reduction = n};
     const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
     const int width = plan_.rows ? plan_.width : varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
-    const auto fresh = [&](DType of, int lanes, Value* value) {
-      auto* slot = local(type_of(of, lanes));
-      b_.CreateStore(lanes == 1 ? value : b_.CreateVectorSplat(static_cast<unsigned>(lanes), value), slot);
-      return slot;
-    };
     const bool place = i.args.size() == 2;
     auto* identity = reduction_identity(b_, i.op, dtype);
     made.vector = fresh(dtype, width, identity);
@@ -269,13 +315,18 @@ class KernelEmitter : ValueEmitter {
       else
         x = reduce_lanes(b_, i.op, dtype, x);
     }
-    auto* slot = into_vector ? to.vector : to.single;
+    add_to(to.reduction, into_vector ? to.vector : to.single, into_vector ? to.vector_place : to.single_place,
+           x, place);
+  }
+
+  void add_to(int reduction, Value* slot, Value* place_slot, Value* x, Value* place) {
+    const auto& i = kernel_.code[static_cast<size_t>(reduction)];
+    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
     auto* old = b_.CreateLoad(x->getType(), slot);
     if (!place) {
       b_.CreateStore(combine(b_, i.op, dtype, old, x), slot);
       return;
     }
-    auto* place_slot = into_vector ? to.vector_place : to.single_place;
     auto* old_place = b_.CreateLoad(place->getType(), place_slot);
     const auto [best, best_place] = better(b_, i.op, dtype, old, old_place, x, place);
     b_.CreateStore(best, slot);
@@ -304,14 +355,78 @@ class KernelEmitter : ValueEmitter {
         x = combine(b_, i.op, dtype, x, rest);
       }
     }
-    scopes_[row_depth_].values[from.reduction] = place ? place : x;
+    if (plan_.parts == 1) {
+      scopes_[row_depth_].values[from.reduction] = place ? place : x;
+      return;
+    }
+    b_.CreateAlignedStore(x, partial_address(from.reduction, 0, part_), llvm::Align(8));
+    if (place) b_.CreateAlignedStore(place, partial_address(from.reduction, 1, part_), llvm::Align(8));
+  }
+
+  // --- parts of a reduction
+
+  /// Where a part's result lies; 64 bits a lane.
+  Value* partial_address(int reduction, int which, Value* part) {
+    const int64_t slot = slots_.of[static_cast<size_t>(reduction)] + which;
+    const int64_t lanes = plan_.rows ? 1 : plan_.block;
+    Value* at = b_.CreateAdd(task_, b_.getInt64(static_cast<uint64_t>(slot * plan_.tasks)));
+    at = b_.CreateAdd(b_.CreateMul(at, b_.getInt64(static_cast<uint64_t>(plan_.parts))), part);
+    at = b_.CreateMul(at, b_.getInt64(static_cast<uint64_t>(lanes)));
+    if (!plan_.rows)
+      at = b_.CreateAdd(at, b_.CreateSub(variables_[static_cast<size_t>(plan_.vector_dim)], block_begin_));
+    return b_.CreateInBoundsGEP(i64_, function_->getArg(4), at);
+  }
+
+  /// Reductions of earlier stages, as far as this one needs them: their parts combined, always in the same
+  /// order.
+  void recall() {
+    for (const int n : reductions_needed()) {
+      const auto& i = kernel_.code[static_cast<size_t>(n)];
+      const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
+      const int width = !plan_.rows && varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
+      const bool placed = i.args.size() == 2;
+      stand_at(row_depth_);
+      auto* slot = fresh(dtype, width, reduction_identity(b_, i.op, dtype));
+      auto* place_slot = placed ? fresh(DType::i64, width, b_.getInt64(-1)) : nullptr;
+      loop(b_.getInt64(0), b_.getInt64(plan_.parts), b_.getInt64(1), [&](Value* part) {
+        const auto partial = [&](DType of, int which) {
+          return b_.CreateAlignedLoad(type_of(of, width), partial_address(n, which, part), llvm::Align(8));
+        };
+        auto* x = partial(dtype, 0);
+        add_to(n, slot, place_slot, x, placed ? partial(DType::i64, 1) : nullptr);
+      });
+      scopes_[row_depth_].values[n] = placed ? b_.CreateLoad(type_of(DType::i64, width), place_slot)
+                                             : b_.CreateLoad(type_of(dtype, width), slot);
+    }
+  }
+
+  /// By this stage's reductions and stores, directly or through values that are computed again.
+  std::vector<int> reductions_needed() const {
+    std::vector<bool> needed(kernel_.code.size());
+    std::vector<int> found;
+    for (size_t n = kernel_.code.size(); n-- > 0;) {
+      const auto& i = kernel_.code[n];
+      const bool reduces = codegen::is_reduction(i.op);
+      const bool stored = i.op == Op::store && (i.full ? i.phase == stage_ : stage_ == kernel_.phases);
+      const bool made_here = reduces && i.phase == stage_ + 1;
+      if (!needed[n] && !stored && !made_here) continue;
+      if (reduces && !made_here) {
+        found.push_back(static_cast<int>(n));
+        continue;
+      }
+      for (const int arg : i.args) needed[static_cast<size_t>(arg)] = true;
+      for (const auto& x : i.indirect) needed[static_cast<size_t>(x.value)] = true;
+      if (i.guard >= 0) needed[static_cast<size_t>(i.guard)] = true;
+    }
+    std::reverse(found.begin(), found.end());
+    return found;
   }
 
   // --- dear values that a later phase needs again
 
   std::vector<int> kept_for_later(int phase) {
     std::vector<int> kept;
-    if (kernel_.reduced_points() > max_scratch_elements) return kept;
+    if (kernel_.reduced_points() > max_scratch_elements || plan_.parts > 1) return kept;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
       if (!i.full || i.phase != phase || !codegen::is_expensive(i.op) || i.dtype != DType::f32) continue;
@@ -347,6 +462,12 @@ class KernelEmitter : ValueEmitter {
     b_.CreateAlignedStore(x, b_.CreateInBoundsGEP(b_.getFloatTy(), scratch_.at(n).slot, scratch_place()),
                           llvm::Align(4));
   }
+
+  PartialSlots slots_;
+  int stage_ = 0;
+  Value* task_ = nullptr;         // where the task is one of several parts: the whole's number
+  Value* part_ = nullptr;         // which of them
+  Value* block_begin_ = nullptr;  // of a kept vector dimension, in this task
 };
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <c10/util/FunctionRef.h>
 #include <c10/util/ParallelGuard.h>
 
+#include <vector>
+
 #include "target/cpu/kernels.h"
 
-// What `#pragma omp parallel` becomes under g++; LLVM's and Intel's runtimes have it under this name, too. Called by name because the
-// threads must be torch's own whoever compiles this: clang would want a second runtime, with threads of its own beside torch's.
+// What `#pragma omp parallel` becomes under g++; LLVM's and Intel's runtimes have it under this name, too.
+// Called by name because the threads must be torch's own whoever compiles this: clang would want a second
+// runtime, with threads of its own beside torch's.
 extern "C" {
 void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 int omp_get_num_threads();
@@ -53,21 +56,33 @@ class CpuLauncher : public Launcher {
 
   bool launch(void* const* buffers) const override {
     int32_t error = 0;
-    const int64_t tasks = kernel_.plan.tasks;
-    if (tasks == 0) return true;
-    if (tasks <= grain_) {
-      kernel_.function(buffers, 0, tasks, &error);
-      return error == 0;
+    void* partials = nullptr;
+    if (kernel_.plan.partial_words > 0) {
+      // Grows to the largest that this thread has launched, and stays.
+      thread_local std::vector<int64_t> memory;
+      if (memory.size() < static_cast<size_t>(kernel_.plan.partial_words))
+        memory.resize(static_cast<size_t>(kernel_.plan.partial_words));
+      partials = memory.data();
     }
-    parallel_for(tasks, grain_, [&](int64_t begin, int64_t end) {
-      int32_t mine = 0;
-      kernel_.function(buffers, begin, end, &mine);
-      if (mine) __atomic_store_n(&error, 1, __ATOMIC_RELAXED);
-    });
+    for (int stage = 0; stage < kernel_.plan.stages; ++stage) run(buffers, stage, partials, error);
     return error == 0;
   }
 
  private:
+  void run(void* const* buffers, int stage, void* partials, int32_t& error) const {
+    const int64_t tasks = kernel_.plan.tasks_in(stage);
+    if (tasks == 0) return;
+    if (tasks <= grain_) {
+      kernel_.function(buffers, 0, tasks, &error, partials, stage);
+      return;
+    }
+    parallel_for(tasks, grain_, [&](int64_t begin, int64_t end) {
+      int32_t mine = 0;
+      kernel_.function(buffers, begin, end, &mine, partials, stage);
+      if (mine) __atomic_store_n(&error, 1, __ATOMIC_RELAXED);
+    });
+  }
+
   MachineKernel kernel_;
   int64_t grain_;
 };

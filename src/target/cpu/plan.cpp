@@ -41,7 +41,60 @@ double cost_of(const Kernel& kernel, int dim) {
   return cost;
 }
 
+// Fewer tasks than this are few. A number of its own, not the machine's threads: the order of a sum must not
+// depend on where it runs.
+constexpr int64_t few_tasks = 64, parts_in_all = 128;
+// Instructions times points that a part has at least: less is not worth a thread's time.
+constexpr int64_t work_per_part = 60'000;
+// Shorter rows keep what is dear from one phase to the next (emit.cpp), which parts cannot.
+constexpr int64_t shortest_split_row = 1 << 14;
+
+/// The outermost reduced dimension that has enough of everything, or else the longest.
+int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
+  int longest = -1;
+  for (int d = 0; d < static_cast<int>(kernel.dims.size()); ++d) {
+    const auto& dim = kernel.dims[static_cast<size_t>(d)];
+    if (!dim.reduced) continue;
+    if (d != plan.vector_dim && dim.extent >= 2 * parts) return d;
+    if (longest < 0 || dim.extent > kernel.dims[static_cast<size_t>(longest)].extent) longest = d;
+  }
+  return longest;
+}
+
+void split_reduction(const Kernel& kernel, Plan& plan) {
+  plan.phases = kernel.phases;
+  const bool reduces = std::any_of(kernel.code.begin(), kernel.code.end(),
+                                   [](const auto& i) { return codegen::is_reduction(i.op); });
+  if (!reduces || plan.tasks >= few_tasks || (plan.rows && kernel.reduced_points() <= shortest_split_row))
+    return;
+  const int64_t wanted = std::min((parts_in_all + plan.tasks - 1) / plan.tasks, plan.work / work_per_part);
+  if (wanted < 2) return;
+  const int dim = dimension_to_split(kernel, plan, wanted);
+  const int64_t extent = kernel.dims[static_cast<size_t>(dim)].extent;
+  const int64_t unit = dim == plan.vector_dim ? plan.width : 1;
+  const int64_t part = ((extent + wanted - 1) / wanted + unit - 1) / unit * unit;
+  if (part >= extent) return;
+  plan.split_dim = dim;
+  plan.part = part;
+  plan.parts = (extent + part - 1) / part;
+  const bool stores_rows = std::any_of(kernel.code.begin(), kernel.code.end(),
+                                       [](const auto& i) { return i.op == Op::store && !i.full; });
+  plan.stages = kernel.phases + (stores_rows ? 1 : 0);
+  plan.work = std::max<int64_t>(plan.work / plan.parts, 1);
+  plan.partial_words = partial_slots(kernel).count * plan.tasks * plan.parts * (plan.rows ? 1 : plan.block);
+}
+
 }  // namespace
+
+PartialSlots partial_slots(const Kernel& kernel) {
+  PartialSlots slots{std::vector<int>(kernel.code.size(), -1)};
+  for (size_t n = 0; n < kernel.code.size(); ++n)
+    if (codegen::is_reduction(kernel.code[n].op)) {
+      slots.of[n] = slots.count;
+      slots.count += static_cast<int>(kernel.code[n].args.size());
+    }
+  return slots;
+}
 
 Plan plan(const Kernel& kernel, const Host& host) {
   Plan made;
@@ -80,6 +133,7 @@ Plan plan(const Kernel& kernel, const Host& host) {
     made.tasks *= made.blocks;
   }
   made.work = instructions * reduced * (made.rows ? 1 : made.block);
+  split_reduction(kernel, made);
   return made;
 }
 

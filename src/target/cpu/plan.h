@@ -1,5 +1,7 @@
 // How a kernel runs on a CPU: which dimension is vectorised, and how the work is dealt out to threads.
 #pragma once
+#include <vector>
+
 #include "codegen/kernel.h"
 #include "target/cpu/jit.h"
 
@@ -14,7 +16,28 @@ struct Plan {
   int64_t tasks = 1;   ///< in all: kept dimensions other than the vector's, times blocks
   int64_t work = 1;    ///< instructions times points, per task: to decide how many tasks a thread gets
   bool rows = false;   ///< the vector dimension is a reduced one
+
+  /// Where there are few tasks and each is long, a reduced dimension is dealt out, too. The kernel then runs
+  /// in stages: one for each phase, in which every part of every task leaves what its reductions came to in
+  /// memory, and a last one for what is stored once. Each stage starts by combining what the parts before it
+  /// left. The parts follow from sizes alone: results do not depend on the number of threads.
+  int split_dim = -1;
+  int64_t part = 0;   ///< elements of it in each part, a multiple of the width if it is the vector's
+  int64_t parts = 1;  ///< of each task; 1: there are no stages
+  int stages = 1;
+  int64_t partial_words = 0;  ///< of 64 bits: the memory that the parts need
+
+  int64_t tasks_in(int stage) const { return parts > 1 && stage < phases ? tasks * parts : tasks; }
+  int phases = 0;  ///< of the kernel
 };
+
+/// Where in the partial memory a reduction's results begin, in numbers of (task, part): its values, then, for
+/// argmax and argmin, their places.
+struct PartialSlots {
+  std::vector<int> of;  ///< by instruction; -1: no reduction
+  int count = 0;
+};
+PartialSlots partial_slots(const codegen::Kernel& kernel);
 
 Plan plan(const codegen::Kernel& kernel, const Host& host);
 
