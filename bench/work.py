@@ -120,6 +120,10 @@ def load(request):
         return adapter_work.load(request)
     if work in ("forward", "backward"):
         return ModelWork(folder, work == "backward", how)
+    if work == "generate":
+        import decode_work
+
+        return decode_work.load(request)
     if work == "step":
         return StepWork(folder, how)
     return OpWork(folder, work, request["inputs"], how)

@@ -39,7 +39,7 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
                      .python = true,
                      .compiled = true,
                      .may_fail = row.adapters.any()});
-    if (row.is_model() && !row.adapters.any())
+    if (row.is_model() && !row.adapters.any() && row.work != "generate")
       all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
   }
   if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy"});
@@ -147,6 +147,7 @@ class RowRun {
                 {"adapters", adapters.count},
                 {"state", adapters.state},
                 {"loaded", adapters.loaded},
+                {"new_tokens", row_.new_tokens},
                 {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
     const auto reply = child->ask({{"do", "first_call"}});
     const auto seconds = reply.at("seconds").get<double>();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench_decode.h"
 #include "command.h"
 
 namespace graft::cli::bench {
@@ -178,11 +179,13 @@ double loose_single() { return kLooseSingle; }
 
 std::vector<Row> suite_named(const std::string& name, bool tiny) {
   if (name == "adapters") return adapter_rows(tiny);
+  if (name == "decode") return decode_rows(tiny);
   if (name != "cpu")
-    throw WrongUsage("--suite " + name +
-                     ": there are the suites \"cpu\" and \"adapters\"; gpu, vision, train and decode come "
-                     "with their parts of graft");
-  if (tiny) throw WrongUsage("--tiny goes with --suite adapters");
+    throw WrongUsage(
+        "--suite " + name +
+        ": there are the suites \"cpu\", \"adapters\" and \"decode\"; gpu, vision and train come "
+        "with their parts of graft");
+  if (tiny) throw WrongUsage("--tiny goes with --suite adapters and --suite decode");
   std::vector<Row> rows;
   for (const auto& model :
        {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})
@@ -226,7 +229,8 @@ ordered_json description(const Row& row) {
           {"adapter", row.adapters.config},
           {"adapters", row.adapters.count},
           {"state", row.adapters.state},
-          {"over", row.over}};
+          {"over", row.over},
+          {"new_tokens", row.new_tokens}};
 }
 
 }  // namespace graft::cli::bench

@@ -31,7 +31,8 @@ struct Adapters {
 
 struct Row {
   std::string name;
-  std::string work;      ///< "forward", "backward" of a model, "load" of an adapter, else the name of an op
+  std::string
+      work;  ///< "forward", "backward", "step", "generate" of a model, "load" of an adapter, else an op
   ordered_json config;   ///< the model's config.json; null for an op
   ordered_json inputs;   ///< name -> {shape, dtype[, below]}: random numbers, whole ones below `below`
   int64_t bytes = 0;     ///< an op: what a perfect kernel reads and writes; 0 for a model
@@ -40,6 +41,7 @@ struct Row {
   Adapters adapters = {};
   std::string over = {};  ///< the row whose times this one's are shown in, which is measured in turns with it
   double over_goal = 0;   ///< that ratio, at most; 0: none is set
+  int64_t new_tokens = 0;  ///< the work "generate": how many
 
   bool is_model() const { return !config.is_null(); }
 };

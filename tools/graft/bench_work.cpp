@@ -5,6 +5,7 @@
 #include <map>
 
 #include "bench_adapter_work.h"
+#include "bench_decode.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/error.h"
@@ -164,6 +165,7 @@ std::unique_ptr<Work> load_work(const ordered_json& request) {
   if (!request.at("adapter").is_null() && request.at("state") != "base") return load_adapter_work(request);
   if (work == "forward" || work == "backward")
     return std::make_unique<ModelWork>(folder, work == "backward", how);
+  if (work == "generate") return load_decode_work(request);
   if (work == "step") return std::make_unique<StepWork>(folder, how);
   return std::make_unique<OpWork>(folder, work, request.at("inputs").get<std::vector<std::string>>(), how);
 }
