@@ -154,7 +154,8 @@ struct BatchOptions {
 class BatchGenerator {
  public:
   explicit BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options = {});
-  /// Adapters may be loaded, changed and deleted between steps, as with compile(peft).
+  /// Adapters may be loaded, changed and deleted between steps, as with compile(peft), and not while another
+  /// thread is in submit().
   explicit BatchGenerator(std::shared_ptr<PeftModel> model, const BatchOptions& options = {});
   ~BatchGenerator();
   BatchGenerator(BatchGenerator&&) noexcept;

@@ -227,14 +227,17 @@ void BatchGenerator::Impl::take(size_t row, int64_t token) {
   const auto finish = work->add(token);
   if (finish) ended(work->id);
   auto told = std::move(work);
+  bool go_on = true;
   try {
-    const bool go_on = !told->on_token || told->on_token({told->id, token, finish});
-    if (finish) return;
-    if (!go_on) return ended(told->id);
-    work = std::move(told);
+    if (told->on_token) go_on = told->on_token({told->id, token, finish});
   } catch (...) {
-    fail(std::move(told));
+    return fail(std::move(told));
   }
+  if (finish) return;
+  if (go_on)
+    rows[row] = std::move(told);
+  else
+    ended(told->id);
 }
 
 std::unique_ptr<Work> BatchGenerator::Impl::next_in_line() {

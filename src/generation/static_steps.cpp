@@ -14,25 +14,28 @@ int64_t capacity_for(int64_t tokens) {
 }  // namespace
 
 Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options) {
-  return {.model = model,
-          .eager = [model](const ModelInputs& inputs, const auto&) { return model->forward(inputs); },
-          .compiled = [model, options]() -> AdapterModelCall {
-            return [step = compile(model, options)](const ModelInputs& inputs, const auto&) {
-              return step(inputs);
-            };
-          }};
+  Runner made;
+  made.eager = [model](const ModelInputs& inputs, const auto&) { return model->forward(inputs); };
+  made.compiled = [model, options]() -> AdapterModelCall {
+    return [step = compile(model, options)](const ModelInputs& inputs, const auto&) { return step(inputs); };
+  };
+  made.model = std::move(model);
+  return made;
 }
 
 Runner runner(std::shared_ptr<PeftModel> model, const CompileOptions& options) {
-  return {.model = model->base_model(),
-          .eager = [model](const ModelInputs& inputs,
-                           const auto& names) { return model->forward(inputs, {names}); },
-          .compiled = [model, options]() -> AdapterModelCall {
-            return [step = compile(model, options)](const ModelInputs& inputs, const auto& names) {
-              return step(inputs, {names});
-            };
-          },
-          .peft = model};
+  Runner made;
+  made.model = model->base_model();
+  made.eager = [model](const ModelInputs& inputs, const auto& names) {
+    return model->forward(inputs, {names});
+  };
+  made.compiled = [model, options]() -> AdapterModelCall {
+    return [step = compile(model, options)](const ModelInputs& inputs, const auto& names) {
+      return step(inputs, {names});
+    };
+  };
+  made.peft = std::move(model);
+  return made;
 }
 
 StaticSteps::StaticSteps(Runner runner) : runner_(std::move(runner)), step_(runner_.compiled()) {}

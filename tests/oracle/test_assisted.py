@@ -31,8 +31,8 @@ def test_prompt_lookup(checkpoints, tmp_path, name, how):
     checkpoint, report = checkpoints(name), tmp_path / "report.json"
     new = (MODELS | FULL)[name]
     want = theirs(checkpoint.fresh(), prompt(), new, eos_token_id=None)
-    # Their own assisted decoding agrees.
-    same(theirs(checkpoint.fresh(), prompt(), new, eos_token_id=None, prompt_lookup_num_tokens=4), want)
+    if new > 11:  # theirs looks past the end of a table of positions
+        same(theirs(checkpoint.fresh(), prompt(), new, eos_token_id=None, prompt_lookup_num_tokens=4), want)
     flags = ("--ignore-eos", "--max-new-tokens", new, "--prompt-lookup", 4, "--report", report)
     same(ours(checkpoint.folder, prompt(), tmp_path, *flags, *HOW[how]), want)
     counted = assisted(report)
@@ -41,9 +41,10 @@ def test_prompt_lookup(checkpoints, tmp_path, name, how):
         assert counted["right"] > 0, counted
 
 
-@pytest.mark.parametrize("how", ["eager", "compiled"])
-@pytest.mark.parametrize("name,draft", [("llama-gqa", "llama-gqa"), ("llama-gqa", "gpt2-lm-tied"), ("gpt2-lm-tied", "llama-tied"),
-                                        ("bloom-tied", "llama-gqa")])
+@pytest.mark.parametrize("name,draft,how", [("llama-gqa", "llama-gqa", "eager"), ("llama-gqa", "gpt2-lm-tied", "compiled"),
+                                            ("gpt2-lm-tied", "llama-tied", "compiled"), ("bloom-tied", "llama-gqa", "eager"),
+                                            pytest.param("llama-gqa", "llama-gqa", "compiled", marks=pytest.mark.full),
+                                            pytest.param("bloom-tied", "llama-gqa", "compiled", marks=pytest.mark.full)])
 def test_draft(checkpoints, tmp_path, name, draft, how):
     checkpoint, report = checkpoints(name), tmp_path / "report.json"
     new = min(MODELS[name], 20)

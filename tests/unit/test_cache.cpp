@@ -51,6 +51,31 @@ TEST(StaticCache, StartsAgainAfterReset) {
   EXPECT_EQ(cache.seen_tensor(at::kCPU).item<int64_t>(), 0);
 }
 
+TEST(GrowingCache, TakesTokensBack) {
+  GrowingCache cache;
+  cache.update(0, tokens(0, 3), tokens(10, 3));
+  cache.advance(3);
+  cache.drop_last(2);
+  EXPECT_EQ(cache.seen(), 1);
+  const auto [keys, values] = cache.update(0, tokens(7, 2), tokens(17, 2));
+  EXPECT_TRUE(torch::equal(keys.flatten(), torch::tensor({0.f, 7.f, 8.f})));
+  EXPECT_TRUE(torch::equal(values.flatten(), torch::tensor({10.f, 17.f, 18.f})));
+  EXPECT_THROW(cache.drop_last(2), UsageError);
+}
+
+TEST(StaticCache, TakesTokensBack) {
+  StaticCache cache(4);
+  cache.update(0, tokens(1, 4), tokens(1, 4));
+  cache.advance(4);
+  cache.drop_last(3);
+  EXPECT_EQ(cache.seen(), 1);
+  EXPECT_EQ(cache.seen_tensor(at::kCPU).item<int64_t>(), 1);
+  EXPECT_EQ(cache.attended_length(3), 4);
+  const auto [keys, values] = cache.update(0, tokens(8, 1), tokens(8, 1));
+  EXPECT_TRUE(torch::equal(keys.flatten().slice(0, 0, 2), torch::tensor({1.f, 8.f})));
+  EXPECT_THROW(cache.drop_last(2), UsageError);
+}
+
 /// A model of one layer: keys are the tokens, values their squares; gives all values that are held.
 ModelOutput attend(const ModelInputs& inputs) {
   const auto x = inputs.input_ids.to(torch::kFloat).view({1, 1, -1, 1});
