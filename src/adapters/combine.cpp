@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "adapters/combine_targets.h"
 #include "graft/error.h"
 #include "support/regex.h"
 
@@ -64,7 +65,7 @@ void check(const WeightedSource& source) {
   };
   if (source.config.peft_type() != "LORA")
     throw UsageError("[combine] \"" + source.name + "\" is " + source.config.peft_type() +
-                     "; only LoRA adapters can be combined");
+                     "; only LoRA and IA3 adapters can be combined, each with its kind");
   if (source.config.boolean("use_dora")) refuse("is DoRA: it has magnitudes");
   if (source.config.boolean("lora_bias")) refuse("has \"lora_bias\"");
   if (source.config.string("bias") != "none") refuse("brings biases of its own");
@@ -244,22 +245,6 @@ int64_t combined_rank(const std::vector<WeightedSource>& sources, const std::str
   return most;
 }
 
-AdapterConfig with_all_targets(const std::vector<WeightedSource>& sources, const AdapterConfig& config) {
-  std::set<std::string> names;
-  std::string pattern;
-  for (const auto& source : sources) {
-    const auto targets = source.config.modules("target_modules");
-    if (targets.pattern())
-      pattern += (pattern.empty() ? "(" : "|(") + *targets.pattern() + ")";
-    else
-      names.insert(targets.names().begin(), targets.names().end());
-  }
-  if (!pattern.empty() && !names.empty())
-    throw UsageError("[combine] \"target_modules\" is a pattern for some adapters and a list for others");
-  if (pattern.empty()) return config.with("target_modules", {names.begin(), names.end()});
-  return config.with("target_modules", nlohmann::json(pattern).dump());
-}
-
 at::Tensor padded(const at::Tensor& tensor, int64_t dim, int64_t size) {
   if (tensor.size(dim) == size) return tensor.contiguous();
   auto shape = tensor.sizes().vec();
@@ -268,6 +253,24 @@ at::Tensor padded(const at::Tensor& tensor, int64_t dim, int64_t size) {
 }
 
 }  // namespace
+
+AdapterConfig with_all_modules(const std::vector<WeightedSource>& sources, const AdapterConfig& config,
+                               std::string_view field) {
+  std::set<std::string> names;
+  std::string pattern;
+  for (const auto& source : sources) {
+    const auto targets = source.config.modules(field);
+    if (targets.pattern())
+      pattern += (pattern.empty() ? "(" : "|(") + *targets.pattern() + ")";
+    else
+      names.insert(targets.names().begin(), targets.names().end());
+  }
+  if (!pattern.empty() && !names.empty())
+    throw UsageError("[combine] \"" + std::string(field) +
+                     "\" is a pattern for some adapters and a list for others");
+  if (pattern.empty()) return config.with(field, {names.begin(), names.end()});
+  return config.with(field, nlohmann::json(pattern).dump());
+}
 
 Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options) {
   const at::NoGradGuard no_grad;
@@ -283,6 +286,7 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
                      options.majority_sign_method + "\"");
   if (options.svd_rank && *options.svd_rank < 1)
     throw UsageError("[combine] svd_rank must be at least 1, got " + std::to_string(*options.svd_rank));
+  if (sources[0].config.peft_type() == "IA3") return combine_ia3(sources, options);
   for (const auto& source : sources) check(source);
   // One adapter alone can only be scaled.
   const auto type = sources.size() == 1 ? "linear" : options.combination_type;
@@ -296,7 +300,7 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
                     .with("alpha_pattern", "{}")
                     // Left on, as PEFT leaves it, it would make the sum sqrt(r) times too large.
                     .with("use_rslora", "false");
-  Combined result{with_all_targets(sources, config), {}};
+  Combined result{with_all_modules(sources, config, "target_modules"), {}};
   for (const auto& [path, layer] : layers_of(sources)) {
     const auto [a, b] = combiner(layer, rank);
     result.tensors.emplace_back(layer.key_a, padded(a, 0, rank));

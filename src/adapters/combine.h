@@ -1,6 +1,6 @@
-// Several LoRA adapters made into one: PEFT's add_weighted_adapter.
+// Several adapters of one method, LoRA or IA3, made into one: PEFT's add_weighted_adapter.
 //
-// Only the adapters are needed, no base model: a LoRA adapter says all of what it adds to a layer.
+// Only the adapters are needed, no base model: they say all of what they do to a layer.
 #pragma once
 #include "graft/adapter_config.h"
 #include "graft/peft.h"

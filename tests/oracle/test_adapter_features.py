@@ -194,3 +194,29 @@ def test_combine(checkpoints, kind, tmp_path):
         theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**batch).logits
     assert_close({"logits": theirs}, {"logits": want}, 1e-5)
     assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "ours"), {"logits": want}, 1e-5)
+
+
+def test_combine_ia3(checkpoints, tmp_path):
+    checkpoint = checkpoints("llama-gqa")
+    targets = {"a": (["k_proj", "down_proj"], ["down_proj"]), "b": (["k_proj", "v_proj"], [])}
+    model = None
+    for name, (modules, feedforward) in targets.items():
+        config = peft.IA3Config(target_modules=modules, feedforward_modules=feedforward)
+        if model is None:
+            model = peft.get_peft_model(checkpoint.fresh(), config, adapter_name=name)
+        else:
+            model.add_adapter(name, config)
+        model.set_adapter(name)
+        noisy(model, name, 0.2)
+    model.save_pretrained(tmp_path)
+    model.add_weighted_adapter(["a", "b"], [0.8, -1.5], "both")
+    model.set_adapter("both")
+    command = (GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:0.8", "--adapter", f"b={tmp_path / 'b'}:-1.5", "--output", tmp_path / "ours")
+    run(*command, "--combination-type", "linear")
+    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
+    with torch.no_grad():
+        want = model.eval()(**batch).logits
+        theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**batch).logits
+    assert_close({"logits": theirs}, {"logits": want}, 1e-5)
+    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "ours"), {"logits": want}, 1e-5)
+    assert "linear" in run(*command, "--combination-type", "ties", check=False).stderr
