@@ -63,7 +63,8 @@ struct TrainingArguments {
   /// see the same output_dir, into which the first writes.
   std::shared_ptr<ProcessGroup> processes = {};
   /// 1: each process keeps the optimizer's state of its share of the tensors only, as ZeRO's first stage
-  /// does.
+  /// does. 3: also only its share of the weights that are not trained, and has the whole of a block while it
+  /// runs. The model is the trainer's then: see gather_weights().
   int zero_stage = 0;
 };
 
@@ -137,6 +138,13 @@ struct TrainOutput {
   std::vector<TrainingStep> steps = {};   ///< all, also those before a resume
 };
 
+/// What the frozen weights take on this process, with zero_stage 3 and several processes; else zeros.
+struct BaseMemory {
+  int64_t whole = 0;  ///< bytes of all of them
+  int64_t held = 0;   ///< bytes that are here now
+  int64_t peak = 0;   ///< the most that ever were
+};
+
 class Trainer {
  public:
   /// Trains the active adapters.
@@ -158,6 +166,10 @@ class Trainer {
   /// Called after each step.
   void on_step(std::function<void(const TrainingStep&)> callback);
   int64_t max_steps() const;
+  /// With zero_stage 3: the model has all its weights again, to be merged, saved or used. For all processes
+  /// to call: when a trainer goes, the weights that it has not gathered are gone.
+  void gather_weights();
+  BaseMemory base_memory() const;
 
  private:
   struct Impl;

@@ -6,6 +6,7 @@
 #include "compiler/counters.h"
 #include "compiler/diagnose.h"
 #include "compiler/precise.h"
+#include "runtime/present.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 
@@ -50,6 +51,7 @@ class Comparison {
   std::string judged(const at::Tensor& got, const at::Tensor& want, size_t result) {
     auto found = difference(got, want);
     if (found.empty() || !want.defined() || !got.defined() || !want.is_floating_point()) return found;
+    const runtime::Present weights(inputs_);  // the graph is run as a whole
     const RandomState after(program_.generators(), inputs_);
     if (!runs_) {
       before_.restore();

@@ -4,6 +4,7 @@
 #include "compiler/check.h"
 #include "compiler/checked_call.h"
 #include "ir/clone.h"
+#include "runtime/present.h"
 #include "target/ref/interpreter.h"
 
 namespace graft {
@@ -27,6 +28,7 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
       place[output.get()] = results++;
     }
   try {
+    const runtime::Present weights(captured.input_values);
     const RandomState before({}, captured.input_values);
     const auto got =
         build(std::move(all), captured.generators, options, {})->run(captured.input_values, false);

@@ -328,20 +328,18 @@ at::Tensor T5Stack::forward(const at::Tensor& tokens, const T5StackInputs& in) {
   }
 
   auto x = nn::dropout(tokens, dropout_, is_training());
-  for (const auto& each : *block) {
-    if (!in.recompute) {
-      x = each->forward(x, mask, in.encoder_states, common);
-      continue;
-    }
-    std::vector<at::Tensor> inputs{x, mask};
-    if (in.encoder_states.defined()) inputs.push_back(in.encoder_states);
-    x = nn::checkpointed(
-        *each,
-        [each, common](at::TensorList given) {
-          return each->forward(given[0], given[1], given.size() > 2 ? given[2] : at::Tensor(), common);
-        },
-        inputs);
-  }
+  for (const auto& each : *block)
+    x = nn::with_weights({.module = each.get()}, x, [&](const at::Tensor& h) {
+      if (!in.recompute) return each->forward(h, mask, in.encoder_states, common);
+      std::vector<at::Tensor> inputs{h, mask};
+      if (in.encoder_states.defined()) inputs.push_back(in.encoder_states);
+      return nn::checkpointed(
+          *each,
+          [each, common](at::TensorList given) {
+            return each->forward(given[0], given[1], given.size() > 2 ? given[2] : at::Tensor(), common);
+          },
+          inputs);
+    });
   if (in.cache) in.cache->advance(queries);
   return nn::dropout(final_layer_norm->forward(x), dropout_, is_training());
 }

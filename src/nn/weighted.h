@@ -1,6 +1,7 @@
 // A layer with a weight and perhaps a bias: what adapters attach to.
 #pragma once
 #include "nn/build.h"
+#include "nn/resident.h"
 
 namespace graft::nn {
 
@@ -23,7 +24,9 @@ class WeightedLayer : public Layer {
   using Layer::Layer;
 
   at::Tensor forward(const at::Tensor& x) const {
-    return wrapper_ ? wrapper_->forward(*this, x) : apply(x, weight, bias);
+    return with_weights({.module = this}, x, [this](const at::Tensor& in) {
+      return wrapper_ ? wrapper_->forward(*this, in) : apply(in, weight, bias);
+    });
   }
   /// The layer's own function, with these in place of its weight and bias.
   virtual at::Tensor apply(const at::Tensor& x, const at::Tensor& with_weight,

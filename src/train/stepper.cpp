@@ -38,7 +38,7 @@ class InParts : public Stepper {
       named.emplace_back(each.name, each.tensor);
     }
     sum_ = dist::sum_gradients(group_, named);
-    optimizer_ = arguments.zero_stage == 1 && group_->size() > 1
+    optimizer_ = arguments.zero_stage >= 1 && group_->size() > 1
                      ? make_sharded_optimizer(arguments, trained, group_)
                      : make_optimizer(arguments, trained);
   }

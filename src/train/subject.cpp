@@ -88,6 +88,13 @@ class Adapters : public Subject {
     for (const auto& [name, from] : folders(dir)) peft_->hotswap_adapter(from, name);
   }
 
+  bool load_in_place(const fs::path& dir) override {
+    const auto all = folders(dir);
+    return std::all_of(all.begin(), all.end(), [this](const auto& each) {
+      return !allocates(each.first) && copy_from(each.second, each.first);
+    });
+  }
+
   /// Into the tensors that are there, so that they lie in memory as in a run that was never interrupted: some
   /// products round by that. AdaLoRA's file has only the ranks of the moment: training goes on with all of
   /// them, which are in unsaved().

@@ -17,6 +17,7 @@
 #include "train/run_folder.h"
 #include "train/saved_state.h"
 #include "train/schedule.h"
+#include "train/sharded_base.h"
 #include "train/stepper.h"
 
 namespace graft {
@@ -40,7 +41,7 @@ void check(const TrainingArguments& a) {
     refuse("load_best_model_at_end and early_stopping_patience go by evaluations: give eval_steps, too");
   if (a.load_best_model_at_end && a.output_dir.empty())
     refuse("load_best_model_at_end needs an output_dir, where the best model is kept");
-  if (a.zero_stage != 0 && a.zero_stage != 1) refuse("zero_stage must be 0 or 1");
+  if (a.zero_stage != 0 && a.zero_stage != 1 && a.zero_stage != 3) refuse("zero_stage must be 0, 1 or 3");
 }
 
 /// What decides how a run goes; kept with its checkpoints.
@@ -80,6 +81,8 @@ struct Trainer::Impl {
   int64_t updates_per_epoch, max_steps;
   train::Schedule schedule;
   std::unique_ptr<train::Stepper> stepper;
+  std::unique_ptr<train::ShardedBase> base;  // with zero_stage 3, once there is work to do
+  bool gathered = false;                     // it was there, and is no more
   std::shared_ptr<const TrainingData> eval_data;
   std::optional<train::Evaluator> evaluator;
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
@@ -88,7 +91,7 @@ struct Trainer::Impl {
   Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
        std::shared_ptr<const TrainingData> batches)
       : subject(std::move(what)),
-        args((check(arguments), std::move(arguments))),
+        args(checked(std::move(arguments), *subject)),
         group(train::processes_of(args)),
         data(std::move(batches)),
         updates_per_epoch((data->batches() + args.gradient_accumulation_steps - 1) /
@@ -100,6 +103,22 @@ struct Trainer::Impl {
                  train::warmup_count(args.warmup_steps, max_steps), max_steps),
         stepper(train::make_stepper(*subject, args)) {
     if (args.gradient_checkpointing) subject->model().gradient_checkpointing_enable();
+  }
+
+  static TrainingArguments checked(TrainingArguments given, const train::Subject& subject) {
+    check(given);
+    if (given.zero_stage != 3) return given;
+    train::refuse_without_frozen_weights(subject);
+    // The weights come and go between regions: a program over the whole would need all of them at once.
+    if (train::processes_of(given)->size() > 1) given.compile.regional = true;
+    return given;
+  }
+
+  /// With zero_stage 3 from now on the model has its frozen weights only while they are used. Not before the
+  /// first work: what is done to adapters until then may read them, and they are still the mapped file's.
+  void share_out() {
+    if (args.zero_stage == 3 && !base && group->size() > 1)
+      base = std::make_unique<train::ShardedBase>(*subject, group);
   }
 
   /// The batches of one step; fewer at the end of an epoch.
@@ -143,6 +162,7 @@ struct Trainer::Impl {
       throw UsageError("[train] the batches of step " + std::to_string(step + 1) +
                        " have no label that counts (all are -100)");
     const auto stepped = stepper->step(batches, counts, labels, done.learning_rate, step);
+    if (base) base->release();
     buffers_from_first();
     if (!std::isfinite(stepped.loss)) not_finite("loss", stepped.loss, step);
     if (stepped.grad_norm && !std::isfinite(*stepped.grad_norm))
@@ -213,6 +233,14 @@ struct Trainer::Impl {
     return log;
   }
 
+  /// To make an adapter anew may need the weights it is on.
+  void load(const std::filesystem::path& dir) {
+    if (base && subject->load_in_place(dir)) return;
+    if (base) base->gather();
+    subject->load(dir);
+    if (base) base->release();
+  }
+
   void check_same_position(size_t step) {
     const auto all = group->all_gather(at::scalar_tensor(static_cast<int64_t>(step), at::kLong));
     for (size_t rank = 0; rank < all.size(); ++rank)
@@ -224,8 +252,11 @@ struct Trainer::Impl {
   }
 
   EvalMetrics evaluate(const TrainingData& on) {
+    if (!gathered) share_out();
     if (!evaluator) evaluator.emplace(*subject, args);
-    return evaluator->evaluate(on);
+    auto metrics = evaluator->evaluate(on);
+    if (base) base->release();
+    return metrics;
   }
 
   void save(const train::RunFolder& folder, const std::vector<TrainingStep>& log) {
@@ -261,6 +292,7 @@ struct Trainer::Impl {
     std::optional<train::RunFolder> folder;
     auto log = prepare(folder, resume);
     all_from_first();
+    share_out();
     TrainOutput out;
     for (const auto& step : log) out.losses.push_back(step.loss);
     const bool was_training = subject->module()->is_training();
@@ -284,7 +316,7 @@ struct Trainer::Impl {
     out.stopped_early = has_waited_enough(standing);
     group->barrier();  // the first has written all
     if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
-      subject->load(folder->checkpoint(*standing.best_step));
+      load(folder->checkpoint(*standing.best_step));
     if (folder && group->is_main()) folder->write_page(to_html(page_of(log)));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
@@ -349,6 +381,17 @@ void Trainer::evaluate_on(std::shared_ptr<const TrainingData> data) { impl_->eva
 void Trainer::save_model(const std::filesystem::path& dir) const { impl_->subject->save(dir); }
 void Trainer::on_step(std::function<void(const TrainingStep&)> callback) {
   impl_->on_step = callback ? std::move(callback) : [](const TrainingStep&) {};
+}
+void Trainer::gather_weights() {
+  if (!impl_->base) return;
+  impl_->base->gather();
+  impl_->group->barrier();  // until then the others need this process's share
+  impl_->base.reset();
+  impl_->gathered = true;
+}
+BaseMemory Trainer::base_memory() const {
+  if (!impl_->base) return {};
+  return {impl_->base->whole_bytes(), impl_->base->held_bytes(), impl_->base->peak_bytes()};
 }
 int64_t Trainer::max_steps() const { return impl_->max_steps; }
 

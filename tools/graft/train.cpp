@@ -88,6 +88,20 @@ nlohmann::ordered_json to_json(const EvalMetrics& metrics) {
   return json;
 }
 
+/// Of all processes, by rank: what they `held` between steps, and the most. Nothing where none has a share
+/// only.
+nlohmann::ordered_json base_memory_of(const Trainer& trainer, int64_t held, ProcessGroup& group) {
+  const auto mine = trainer.base_memory();
+  if (mine.whole == 0) return nullptr;
+  nlohmann::ordered_json report{
+      {"whole", mine.whole}, {"held", nlohmann::json::array()}, {"peak", nlohmann::json::array()}};
+  for (const auto& each : group.all_gather(at::tensor({held, mine.peak}))) {
+    report["held"].push_back(each[0].item<int64_t>());
+    report["peak"].push_back(each[1].item<int64_t>());
+  }
+  return report;
+}
+
 std::shared_ptr<const TrainingData> read_data(const std::string& path, bool tokens, const TrainFlags& flags,
                                               const PreTrainedModel& model) {
   return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
@@ -137,17 +151,25 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   MemoryMeter meter;
   auto trainer = subject.trainer(flags.arguments, data);
   const auto progress = group->is_main() ? training_progress() : [](const TrainingStep&) {};
-  trainer.on_step([&meter, show = progress, done = 0](const TrainingStep& step) mutable {
+  int64_t held = 0;  // of the frozen weights, between steps
+  trainer.on_step([&, show = progress, done = 0](const TrainingStep& step) mutable {
     show(step);
+    held = std::max(held, trainer.base_memory().held);
     // The first two steps of a compiled model are its checks, which hold all twice: what counts comes after.
     if (++done == 2 && step.step < step.max_steps) meter.start_again();
   });
   trainer.evaluate_on(eval_data);
   const auto out = trainer.train(flags.resume);
   const auto peak = meter.peak();
+  const auto base = base_memory_of(trainer, held, *group);
   if (group->is_main()) trainer.save_model(flags.output);
   auto report = report_of(out, *subject.model, peak);
   report["skipped_rows"] = skipped;
+  if (!base.is_null()) {
+    report["base_bytes"] = base;
+    // What is here of the frozen weights was taken under the meter.
+    report["peak_bytes"] = report["peak_bytes"].get<int64_t>() - base["whole"].get<int64_t>();
+  }
   if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
   if (!group->is_main()) return;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
@@ -214,8 +236,9 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
          "Stop after so many evaluations without a lower loss; 0: never");
   option("--early-stopping-threshold", a.early_stopping_threshold, "How much lower it has to be");
   option("--zero-stage", a.zero_stage,
-         "1: of several processes each keeps its share of the optimizer's state (see graft launch)")
-      ->check(CLI::IsMember({0, 1}));
+         "1: of several processes each keeps its share of the optimizer's state; 3: and of the weights that "
+         "are not trained (see graft launch)")
+      ->check(CLI::IsMember({0, 1, 3}));
   option("--seed", a.seed, "Of a fresh adapter, of dropout and of the order of the data");
 }
 

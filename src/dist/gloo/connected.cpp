@@ -5,12 +5,14 @@
 #include <c10/util/Flags.h>
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "dist/gloo/peer_watch.h"
+#include "dist/gloo/shares.h"
 #include "graft/error.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -67,16 +69,13 @@ void hush_torch() {
 class GlooGroup : public ProcessGroup {
  public:
   explicit GlooGroup(const ProcessGroupOptions& o)
-      : store_((hush_torch(), meet(o))), rank_(o.rank), size_(o.size), watch_(store_->clone(), o) {
-    auto options = c10d::ProcessGroupGloo::Options::create(o.timeout);
-    options->devices.push_back(is_local(o.master_addr)
-                                   ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                   : c10d::ProcessGroupGloo::createDefaultDevice());
-    try {
-      gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, rank_, size_, options);
-    } catch (const std::exception& error) {
-      watch_.throw_cause(error.what());
-    }
+      : store_((hush_torch(), meet(o))),
+        rank_(o.rank),
+        size_(o.size),
+        timeout_(o.timeout),
+        local_(is_local(o.master_addr)),
+        watch_(store_->clone(), o),
+        gloo_(connected_by(store_)) {
     group_ = c10::make_intrusive<WatchedGroup>(store_, rank_, size_, watch_);
     group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo_);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
@@ -122,11 +121,27 @@ class GlooGroup : public ProcessGroup {
 
   void fail(const std::string& why) override { watch_.fail(why); }
 
+  /// Other connections, for calls in another order. For all processes to ask for.
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> another() {
+    return connected_by(c10::make_intrusive<c10d::PrefixStore>("graft/" + std::to_string(others_++), store_));
+  }
+
   PeerWatch& watch() { return watch_; }
   const c10::intrusive_ptr<c10d::ProcessGroupGloo>& gloo() const { return gloo_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& torch_group() const { return group_; }
 
  private:
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> connected_by(const c10::intrusive_ptr<c10d::Store>& store) {
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
+    options->devices.push_back(local_ ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                      : c10d::ProcessGroupGloo::createDefaultDevice());
+    try {
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, options);
+    } catch (const std::exception& error) {
+      watch_.throw_cause(error.what());
+    }
+  }
+
   template <class Call>
   void wait(const Call& call) {
     c10::intrusive_ptr<c10d::Work> work;
@@ -150,6 +165,9 @@ class GlooGroup : public ProcessGroup {
 
   c10::intrusive_ptr<c10d::TCPStore> store_;
   int rank_, size_;
+  std::chrono::milliseconds timeout_;
+  bool local_;
+  int others_ = 0;
   PeerWatch watch_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
@@ -229,6 +247,12 @@ class ReducedGradients : public GradientSum {
 
 std::shared_ptr<ProcessGroup> connect(const ProcessGroupOptions& options) {
   return std::make_shared<GlooGroup>(options);
+}
+
+std::unique_ptr<Shares> share(const std::shared_ptr<ProcessGroup>& group, std::vector<at::Tensor> pieces) {
+  const auto gloo = std::dynamic_pointer_cast<GlooGroup>(group);
+  if (!gloo) return nullptr;
+  return make_shares(group, gloo->another(), gloo->watch(), std::move(pieces));
 }
 
 std::unique_ptr<GradientSum> sum_gradients(

@@ -120,11 +120,13 @@ bool PeerWatch::failed() const {
 
 void PeerWatch::note_failure(const std::string& cause) {
   std::vector<std::weak_ptr<Pending>> pending;
+  std::vector<c10::intrusive_ptr<c10d::Work>> messages;
   {
     const std::lock_guard<std::mutex> lock(guard_);
     if (!cause_.empty()) return;
     cause_ = cause;
     pending.swap(pending_);
+    messages = messages_;
   }
   try {
     store_->compareSet(kFailure, {}, bytes(cause));  // the first cause counts
@@ -135,6 +137,7 @@ void PeerWatch::note_failure(const std::string& cause) {
   const auto error = std::make_exception_ptr(Error("[dist] " + cause));
   for (const auto& weak : pending)
     if (const auto each = weak.lock()) each->fail(error);
+  for (const auto& message : messages) message->abort();  // its wait ends
 }
 
 void PeerWatch::fail(const std::string& why) {
@@ -165,6 +168,25 @@ void PeerWatch::wait(const c10::intrusive_ptr<c10d::Work>& work) {
   } catch (const std::exception& error) {
     throw_cause(error.what());
   }
+}
+
+void PeerWatch::wait_for_message(const c10::intrusive_ptr<c10d::Work>& work) {
+  {
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (!cause_.empty()) throw Error("[dist] " + cause_);
+    messages_.push_back(work);
+  }
+  std::string failure;
+  try {
+    if (!work->wait()) failure = "a message was given up";
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(guard_);
+    std::erase(messages_, work);
+  }
+  if (!failure.empty()) throw_cause(failure);
 }
 
 void PeerWatch::throw_cause(const std::string& message) {

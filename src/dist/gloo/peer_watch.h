@@ -29,6 +29,8 @@ class PeerWatch {
   c10::intrusive_ptr<c10::ivalue::Future> guarded(const c10::intrusive_ptr<c10d::Work>& work);
   /// Waits for it. Error that names the rank.
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
+  /// The same for a message sent or received, whose work has no future.
+  void wait_for_message(const c10::intrusive_ptr<c10d::Work>& work);
   /// For an exception that came out of Gloo: throws what stands behind it.
   [[noreturn]] void throw_cause(const std::string& message);
   /// Whether a call among the processes has failed.
@@ -59,6 +61,7 @@ class PeerWatch {
   bool stop_ = false;
   std::string cause_;  ///< why the group cannot go on; empty: it can
   std::vector<std::weak_ptr<Pending>> pending_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> messages_;  ///< waited for
   std::thread thread_;
 };
 
