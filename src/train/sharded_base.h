@@ -28,8 +28,7 @@ class ShardedBase : public Residency {
   void enter(Keys keys, Keys next) override;
   void leave(Keys keys) override;
 
-  /// Nothing but the shares stays: when a step or an evaluation is over. (The first block's gradient ends in
-  /// no input, so that nobody tells when that is done.)
+  /// Nothing but the shares stays, whatever happened: when a step or an evaluation is over.
   void release();
   /// All is there until release(), or, where this object goes, for good.
   void gather();

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "graft/trainer.h"
 
 namespace graft {
@@ -20,7 +22,7 @@ class Rows : public TrainingData {
 
 std::shared_ptr<PreTrainedModel> tiny() {
   at::manual_seed(7);
-  return AutoModelForCausalLM::from_config(Config::from_json(
+  return AutoModelForAny::from_config(Config::from_json(
       R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 20, "hidden_size": 8,
           "intermediate_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2})"));
 }

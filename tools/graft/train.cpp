@@ -90,11 +90,6 @@ nlohmann::ordered_json to_json(const EvalMetrics& metrics) {
   return json;
 }
 
-void print(const char* what, const nlohmann::ordered_json& metrics) {
-  for (const auto& [name, value] : metrics.items()) std::cout << what << " " << name << ": " << value << "\n";
-  std::cout << std::flush;
-}
-
 /// Of all processes, by rank: what they `held` between steps, and the most. Nothing where none has a share
 /// only.
 nlohmann::ordered_json base_memory_of(const Trainer& trainer, int64_t held, ProcessGroup& group) {
@@ -178,7 +173,6 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   if (group->is_main()) trainer.save_model(flags.output);
   auto report = report_of(out, *subject.model, peak);
   report["skipped_rows"] = skipped;
-  if (before) report["eval_before"] = to_json(*before);
   if (!base.is_null()) {
     report["base_bytes"] = base;
     // What is here of the frozen weights was taken under the meter.
