@@ -43,7 +43,8 @@ void run(const CombineFlags& flags) {
 }  // namespace
 
 void add_combine(CLI::App& app) {
-  auto* command = app.add_subcommand("combine", "Make one adapter out of several: LoRA, or IA3 (linear only)");
+  auto* command =
+      app.add_subcommand("combine", "Make one adapter out of several: LoRA, or IA3 (linear only)");
   auto flags = std::make_shared<CombineFlags>();
   command
       ->add_option("--adapter", flags->adapters, "NAME=DIR:WEIGHT, several times; a weight may be negative")

@@ -57,7 +57,8 @@ void ModelFlags::add_task_to(CLI::App& command) {
       .add_option("--task", task,
                   "The head, where the checkpoint has none or another (default: what its config.json says)")
       ->check(CLI::IsMember({"sequence-classification", "token-classification", "image-classification"}));
-  command.add_option("--num-labels", num_labels, "With --task: classes (default: what config.json says, else 2)")
+  command
+      .add_option("--num-labels", num_labels, "With --task: classes (default: what config.json says, else 2)")
       ->check(CLI::PositiveNumber)
       ->needs("--task");
 }
@@ -77,7 +78,8 @@ std::shared_ptr<PreTrainedModel> ModelFlags::load() const {
   if (num_labels > 0) with_head.num_labels = num_labels;
   if (task == "sequence-classification")
     return AutoModelForSequenceClassification::from_pretrained(model, with_head);
-  if (task == "token-classification") return AutoModelForTokenClassification::from_pretrained(model, with_head);
+  if (task == "token-classification")
+    return AutoModelForTokenClassification::from_pretrained(model, with_head);
   return AutoModelForImageClassification::from_pretrained(model, with_head);
 }
 
@@ -150,8 +152,9 @@ void refuse_untrained(const PreTrainedModel& model, const PeftModel* peft, const
     for (const auto& name : fresh) {
       const auto is = [&](const auto& entry) { return entry.first == "base_model.model." + name; };
       if (std::none_of(brought.begin(), brought.end(), is))
-        throw Error("[models] " + name + " of " + model.architecture() + " is not in the checkpoint, and the adapter \"" +
-                    adapter + "\" does not bring it: " + what);
+        throw Error("[models] " + name + " of " + model.architecture() +
+                    " is not in the checkpoint, and the adapter \"" + adapter +
+                    "\" does not bring it: " + what);
     }
   }
 }

@@ -114,7 +114,9 @@ void run(const ForwardFlags& flags) {
   flags.compile.options();  // wrong ones before anything is loaded
   const auto model = flags.model.load();
   const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
-  if (!peft) refuse_untrained(*model, nullptr, "without training its result means nothing; give the --adapter that has it");
+  if (!peft)
+    refuse_untrained(*model, nullptr,
+                     "without training its result means nothing; give the --adapter that has it");
   const auto inputs = read_inputs(flags.input, *model);
   Call call = call_of(flags, model, peft, inputs);
 

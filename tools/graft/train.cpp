@@ -104,6 +104,11 @@ nlohmann::ordered_json base_memory_of(const Trainer& trainer, int64_t held, Proc
   return report;
 }
 
+void print(const char* what, const nlohmann::ordered_json& metrics) {
+  for (const auto& [name, value] : metrics.items()) std::cout << what << " " << name << ": " << value << "\n";
+  std::cout << std::flush;
+}
+
 std::shared_ptr<const TrainingData> read_data(const std::string& path, bool tokens, const TrainFlags& flags,
                                               const PreTrainedModel& model) {
   return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
@@ -178,6 +183,7 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
     // What is here of the frozen weights was taken under the meter.
     report["peak_bytes"] = report["peak_bytes"].get<int64_t>() - base["whole"].get<int64_t>();
   }
+  if (before) report["eval_before"] = to_json(*before);
   if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
   if (!group->is_main()) return;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
