@@ -92,7 +92,8 @@ std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, Config c
                                       const LoadOptions& options) {
   if (options.num_labels) {
     if (!classifies(architecture.task))
-      throw UsageError("[models] " + std::string(architecture.name) + " has no labels to be given a number of");
+      throw UsageError("[models] " + std::string(architecture.name) +
+                       " has no labels to be given a number of");
     if (*options.num_labels < 1) throw UsageError("[models] a classification head needs at least one label");
     if (*options.num_labels != config.num_labels()) config.set_num_labels(*options.num_labels);
   }
