@@ -118,8 +118,10 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 at::Tensor checkpointed(const torch::nn::Module& module, const Block& block,
                         const std::vector<at::Tensor>& inputs) {
   variable_list trainable;
+  // to() gives the parameter itself, or where a program is captured what stands in for it there, which is
+  // what the block will use.
   for (const auto& parameter : module.parameters())
-    if (parameter.requires_grad()) trainable.push_back(parameter);
+    if (parameter.requires_grad()) trainable.push_back(parameter.to(parameter.scalar_type()));
   const bool reached = std::any_of(inputs.begin(), inputs.end(),
                                    [](const at::Tensor& input) { return input.requires_grad(); });
   if (!at::GradMode::is_enabled() || (trainable.empty() && !reached)) return block(inputs);

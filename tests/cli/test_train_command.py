@@ -157,3 +157,17 @@ def test_the_same_seed_gives_the_same_adapter(train):
 def test_help_has_an_example():
     done = subprocess.run([GRAFT, "train", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "Example:" in done.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--gradient-accumulation-steps", 2)], ids=["step", "accumulated"])
+def test_recomputed_and_compiled_it_is_the_same_run(train, more):
+    """With the loss and its gradients compiled by themselves, those of recomputed blocks once reached no parameter."""
+    losses = []
+    for name, how in (("plain", ()), ("recomputed", ("--gradient-checkpointing",)), ("compiled", ("--gradient-checkpointing", "--compile"))):
+        train.out, report = train.folder / name, train.folder / f"{name}.json"
+        done = train(*train.tokens(), "--learning-rate", 0.01, "--report", report, *more, *how)
+        assert done.returncode == 0, done.stderr
+        losses.append(json.loads(report.read_text())["losses"])
+    assert len(losses[0]) > 2 and losses[0][0] != losses[0][-1]
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], abs=1e-5)
