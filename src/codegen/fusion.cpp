@@ -24,6 +24,9 @@ using ir::Value;
 constexpr size_t max_nodes = 48, max_buffers = 20;
 // A value is computed again where it is needed if that takes at most so many cheap instructions and loads.
 constexpr int max_inline_cost = 8, max_inline_leaves = 3;
+// Rows so few and so long want several threads each, which a kernel that goes on over all rows cannot give
+// them.
+constexpr int64_t few_rows = 64, long_row = 1 << 14;
 
 /// A kernel in the making, or a call.
 struct Unit {
@@ -154,22 +157,29 @@ class Fuser {
   /// A node goes into a kernel when it is met; that two kernels belong together may show only by what comes
   /// later. A kernel goes into one that it reads if all its nodes do.
   void join_units() {
-    for (auto& unit : units_) {
-      if (unit->external) continue;
-      std::vector<Unit*> from(reads_[unit.get()].begin(), reads_[unit.get()].end());
+    std::deque<Unit*> pending;
+    for (auto& unit : units_)
+      if (!unit->external) pending.push_back(unit.get());
+    std::unordered_set<const Unit*> gone;
+    for (; !pending.empty(); pending.pop_front()) {
+      auto* unit = pending.front();
+      if (gone.contains(unit)) continue;
+      std::vector<Unit*> from(reads_[unit].begin(), reads_[unit].end());
       std::sort(from.begin(), from.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
       for (auto* target : from)
         if (!target->external && target->era == unit->era && joined(*unit, *target)) {
-          unit.reset();
+          gone.insert(unit);
+          pending.push_back(target);  // it may read more than before
           break;
         }
     }
-    std::erase(units_, nullptr);
+    std::erase_if(units_, [&](const auto& unit) { return gone.contains(unit.get()); });
   }
 
   /// Moves all nodes into the other kernel, or none.
   bool joined(Unit& unit, Unit& into) {
     const Unit before = into;
+    into.first = std::min(into.first, unit.first);
     for (const auto* node : unit.nodes) {
       const auto space = fits(*node, into);
       if (!space) {
@@ -238,13 +248,25 @@ class Fuser {
   static std::optional<Space> united_space(const Node& node, const Unit& unit) {
     if (!is_pointwise(node)) {
       const auto& sizes = ir::value_of(node, "self")->type().sizes;
+      if (reduces_rows(node, unit.space)) return refine_kept(unit.space, sizes);
       if (node_points(node) != points(unit.space)) return std::nullopt;
       return unite(unit.space, space_over(sizes, dims_reduced_by(node)));
     }
     const auto& sizes = node.output().type().sizes;
     if (node_points(node) == points(unit.space)) return refine(unit.space, sizes);
     if (node_points(node) == kept_points(unit.space)) return refine_kept(unit.space, sizes);
+    if (once_level(node.output(), unit.space) &&
+        std::any_of(unit.nodes.begin(), unit.nodes.end(),
+                    [&](const Node* n) { return reduces_rows(*n, unit.space); }))
+      return unit.space;
     return std::nullopt;
+  }
+
+  /// A reduction of one number a row, to one number.
+  static bool reduces_rows(const Node& node, const Space& space) {
+    const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
+    return !is_pointwise(node) && once_level(node.output(), space) && node_points(node) == rows &&
+           space.back().reduced && (rows >= few_rows || row <= long_row);
   }
 
   /// True if something that the node reads outside the kernel itself waits for the kernel.
@@ -276,7 +298,13 @@ class Fuser {
     return points(space) != value.type().numel();
   }
 
+  /// There when all rows are done, and for none of them.
+  static bool once_level(const Value& value, const Space& space) {
+    return value.type().numel() == 1 && kept_points(space) > 1 && kept_points(space) != points(space);
+  }
+
   static Place own_place(const Lowering& lowering, const Value& value, const Space& space) {
+    if (once_level(value, space)) return Lowering::once_place(value.type().sizes);
     return row_level(value, space) ? lowering.row_place(value.type().sizes)
                                    : lowering.full_place(value.type().sizes);
   }
@@ -296,6 +324,8 @@ class Fuser {
       buffers.insert(&value);
       if (!inside(value)) continue;
       if (access.gathered) return false;
+      // No row can use it, nor can what is reduced over the rows.
+      if (once_level(value, space) && !(once_level(node.output(), space) && is_pointwise(node))) return false;
       if (access.place == own_place(trial, value, space)) continue;
       if (!is_pointwise(*value.producer()) || !inlined(value)) return false;
       // Computed again elsewhere, it would need there what the kernel has only here: a reduction, say.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 namespace graft::codegen {
 namespace {
@@ -104,15 +105,20 @@ void find_phases(Kernel& kernel) {
   for (auto& instruction : kernel.code) {
     bool full = has_index(instruction) && reduced(instruction.index);
     int phase = 0;
+    bool once = instruction.over_rows;
     const auto consider = [&](int arg) {
       const auto& source = kernel.code[static_cast<size_t>(arg)];
       full |= source.full;
+      once |= source.once;
       phase = std::max(phase, source.phase);
     };
     for (const int arg : instruction.args) consider(arg);
     for (const auto& indirect : instruction.indirect) consider(indirect.value);
     if (instruction.guard >= 0) consider(instruction.guard);
-    if (is_reduction(instruction.op)) {
+    if (once && (full || (is_reduction(instruction.op) && !instruction.over_rows)))
+      throw std::logic_error("a row needs what is there when all rows are done");
+    instruction.once = once;
+    if (is_reduction(instruction.op) && !instruction.over_rows) {
       // Its loop is the one of its argument; what uses it comes one later.
       instruction.full = false;
       instruction.phase = phase + 1;
@@ -126,6 +132,10 @@ void find_phases(Kernel& kernel) {
 }
 
 }  // namespace
+
+bool Kernel::reduces_rows() const {
+  return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.over_rows; });
+}
 
 int64_t Kernel::kept_points() const {
   int64_t n = 1;
@@ -165,8 +175,8 @@ std::string to_string(const Kernel& kernel) {
   text.precision(17);
   for (size_t n = 0; n < kernel.code.size(); ++n) {
     const auto& i = kernel.code[n];
-    text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = "
-         << name_of(i.op);
+    text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = " << name_of(i.op)
+         << (i.over_rows ? " over rows" : "");
     for (const int arg : i.args) text << " v" << arg;
     if (i.op == Op::constant) {
       if (ir::is_floating(i.dtype))

@@ -5,7 +5,9 @@
 // assignment form. An instruction that depends on a reduced dimension lives in the loop ("full"), the others
 // outside it ("row"). A reduction takes a full value and gives a row value, which the next phase may use: a
 // softmax is three phases (largest value; sum of exponentials; quotient), a layer norm is three, a plain
-// pointwise kernel has no reduced dimension at all.
+// pointwise kernel has no reduced dimension at all. A reduction may also be over all rows: it takes a row
+// value, and what it gives, and what is computed from that ("once"), is there when the last row is done: the
+// mean of a cross entropy's losses. Rows cannot use it.
 //
 // Which dimension is vectorised, how wide, and how the parallel ones are dealt out is the target's business.
 #pragma once
@@ -39,9 +41,12 @@ struct Instruction {
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type
 
+  bool over_rows = false;  // a reduction: of a row value, over the kept dimensions
+
   // Set by analyse():
   bool full = false;
-  int phase = 0;  // the loop in which it is computed, or after which (row) it is there
+  int phase = 0;      // the loop in which it is computed, or after which (row) it is there
+  bool once = false;  // there when all rows are done
 };
 
 struct Buffer {
@@ -61,6 +66,7 @@ struct Kernel {
   std::vector<Instruction> code;
   int phases = 0;  // loops over the reduced dimensions
 
+  bool reduces_rows() const;
   int64_t kept_points() const;
   int64_t reduced_points() const;
 };

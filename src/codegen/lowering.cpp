@@ -63,7 +63,7 @@ int Lowering::add(Instruction instruction) {
   text.precision(17);
   text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' '
        << instruction.buffer << ' ' << instruction.guard << ' ' << instruction.number << ' '
-       << instruction.integer << " (";
+       << instruction.integer << (instruction.over_rows ? " over rows (" : " (");
   for (const int arg : instruction.args) text << arg << ' ';
   for (const auto& x : instruction.indirect)
     text << '/' << x.value << ' ' << x.stride << ' ' << x.size << (x.wraps ? "w" : "");
@@ -164,13 +164,22 @@ int Lowering::guarded(int flag, const std::function<int()>& body) {
   return result;
 }
 
+/// True if the value has one element for each row, and rows have several points.
+bool Lowering::over_rows(const ir::Value& input) const {
+  return input.type().numel() != kernel_.kept_points() * kernel_.reduced_points();
+}
+
 int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& place) {
-  if (!(place == row_place(value.type().sizes)))
+  const bool rows = over_rows(*ir::value_of(node, "self"));
+  if (!(place == (rows ? once_place(value.type().sizes) : row_place(value.type().sizes))))
     throw std::logic_error("a reduction is needed at another place than where it is computed");
   const auto& reduction = *find_reduction(node.op());
   const auto& input = *ir::value_of(node, "self");
-  const auto full = full_place(input.type().sizes);
+  const auto from = rows ? row_place(input.type().sizes) : full_place(input.type().sizes);
   const auto out = in_register(value.type().dtype);
+  const auto reduction_of = [&](ir::DType dtype, std::vector<int> args) {
+    return add({.op = reduction.op, .dtype = dtype, .args = std::move(args), .over_rows = rows});
+  };
   switch (reduction.op) {
     case Op::reduce_argmax:
     case Op::reduce_argmin: {
@@ -179,20 +188,20 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
       Place reduced;
       std::vector<int64_t> sizes;
       for (const int64_t d : dims) {
-        reduced.push_back(full[static_cast<size_t>(d)]);
+        reduced.push_back(from[static_cast<size_t>(d)]);
         sizes.push_back(input.type().sizes[static_cast<size_t>(d)]);
       }
-      return emit(reduction.op, ir::DType::i64, {evaluate(input, full), iota(linear(reduced, sizes))});
+      return reduction_of(ir::DType::i64, {evaluate(input, from), iota(linear(reduced, sizes))});
     }
     case Op::reduce_any:
     case Op::reduce_all: {
-      const int x = evaluate(input, full);
+      const int x = evaluate(input, from);
       const int flag =
           dtype(x) == ir::DType::boolean ? x : emit(Op::ne, ir::DType::boolean, {x, integer(dtype(x), 0)});
-      return cast(emit(reduction.op, ir::DType::boolean, {flag}), out);
+      return cast(reduction_of(ir::DType::boolean, {flag}), out);
     }
     default:
-      return emit(reduction.op, out, {at(input, full, out)});
+      return reduction_of(out, {at(input, from, out)});
   }
 }
 

@@ -24,6 +24,8 @@ class Lowering {
   /// kept dimensions only.
   Place full_place(const std::vector<int64_t>& sizes) const;
   Place row_place(const std::vector<int64_t>& sizes) const;
+  /// Of a single number.
+  static Place once_place(const std::vector<int64_t>& sizes) { return Place(sizes.size(), 0); }
 
   /// The value there, by number of instruction.
   int evaluate(const ir::Value& value, const Place& place);
@@ -64,6 +66,7 @@ class Lowering {
   int add(Instruction instruction);
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
+  bool over_rows(const ir::Value& input) const;
   int buffer_of(const ir::Value& value, bool written);
 
   std::vector<Access> accesses_;

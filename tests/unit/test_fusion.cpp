@@ -173,16 +173,67 @@ TEST(Fusion, Rope) {
             kernels(1));
 }
 
+std::string cross_entropy(const std::string& rows, const std::string& classes, const std::string& dtype,
+                          const std::string& reduction) {
+  return "graph(%0 \"logits\": " + dtype + "[" + rows + ", " + classes + "], %1 \"targets\": i64[" + rows +
+         "]) {\n  %2: " + dtype + "[" + rows + ", " + classes +
+         "] = aten::_log_softmax(self=%0, dim=1, half_to_float=false)\n  %3: " + dtype + "[], %4: " + dtype +
+         "[] = aten::nll_loss_forward(self=%2, target=%1, weight=None, reduction=" + reduction +
+         ", ignore_index=1)\n  return (%3, %4)\n}\n";
+}
+
 TEST(Fusion, CrossEntropy) {
-  // One over the rows of logits, of which only each row's largest and the sum of exponentials are stored; one
-  // over the targets, which needs all rows to be done: picks their logits, counts them, gives the mean.
-  EXPECT_EQ(counts_of(R"(graph(%0 "logits": f32[5, 33], %1 "targets": i64[5]) {
-  %2: f32[5, 33] = aten::_log_softmax(self=%0, dim=1, half_to_float=false)
-  %3: f32[], %4: f32[] = aten::nll_loss_forward(self=%2, target=%1, weight=None, reduction=1, ignore_index=-100)
-  return (%3)
+  // Over the rows of logits, of which nothing is stored, and on over all rows to the mean of what their
+  // targets picked. (1 is ignored, so that some are.)
+  for (const char* reduction : {"1", "2"}) {
+    EXPECT_EQ(counts_of(cross_entropy("5", "33", "f32", reduction)), kernels(1));
+    EXPECT_EQ(counts_of(cross_entropy("301", "1000", "f32", reduction)), kernels(1));
+    EXPECT_EQ(counts_of(cross_entropy("301", "100", "bf16", reduction)), kernels(1));
+  }
+}
+
+TEST(Fusion, ReductionsOfRowsGoOnOverAllRows) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[200, 333]) {
+  %1: f32[200] = aten::sum.dim_IntList(self=%0, dim=[1])
+  %2: f32[200] = aten::amax(self=%0, dim=[1])
+  %3: f32[] = aten::sum(self=%1)
+  %4: f32[] = aten::max(self=%2)
+  %5: i64[] = aten::argmin(self=%1)
+  %6: f32[200] = aten::mul.Tensor(self=%1, other=%2)
+  %9: f32[200, 1] = aten::unsqueeze(self=%1, dim=1)
+  %7: f32[200, 333] = aten::sub.Tensor(self=%0, other=%9)
+  %8: f32[] = aten::div.Tensor(self=%3, other=%4)
+  return (%5, %6, %7, %8)
+}
+)"),
+            kernels(1));
+}
+
+TEST(Fusion, no_row_uses_what_all_rows_give) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[200, 33]) {
+  %1: f32[200] = aten::amax(self=%0, dim=[1])
+  %2: f32[] = aten::sum(self=%1)
+  %3: f32[200] = aten::div.Tensor(self=%1, other=%2)
+  %4: f32[200, 33] = aten::div.Tensor(self=%0, other=%2)
+  return (%3, %4)
+}
+)"),
+            kernels(3));
+}
+
+TEST(Fusion, no_second_walk_over_the_rows) {
+  // The variance of the rows' largest needs their mean first.
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[200, 33]) {
+  %1: f32[200] = aten::amax(self=%0, dim=[1])
+  %2: f32[] = aten::var.correction(self=%1, dim=[0], correction=1, keepdim=false)
+  return (%2)
 }
 )"),
             kernels(2));
+}
+
+TEST(Fusion, no_few_long_rows_into_one_number) {
+  EXPECT_EQ(counts_of(cross_entropy("3", "40000", "f32", "1")), kernels(2));
 }
 
 TEST(Fusion, CrossEntropyBackward) {

@@ -45,7 +45,7 @@ class KernelEmitter : ValueEmitter {
     const auto tasks = [&] {
       loop(function_->getArg(1), function_->getArg(2), b_.getInt64(1), [&](Value* task) { run_task(task); });
     };
-    if (plan_.parts == 1)
+    if (plan_.stages == 1)
       tasks();
     else
       for (stage_ = 0; stage_ < plan_.stages; ++stage_)
@@ -116,26 +116,37 @@ class KernelEmitter : ValueEmitter {
   void run_task(Value* task) {
     Value* rest = task;
     Value* block = nullptr;
-    if (plan_.parts > 1 && stage_ < kernel_.phases) {
+    if (stage_ < plan_.parted_stages) {
       part_ = b_.CreateURem(rest, b_.getInt64(plan_.parts));
       rest = b_.CreateUDiv(rest, b_.getInt64(plan_.parts));
     }
     task_ = rest;
+    if (kernel_.reduces_rows()) {
+      if (stage_ == 0)
+        run_rows();
+      else
+        store_once();
+      return;
+    }
     if (plan_.vector_dim >= 0 && !plan_.rows) {
       block = b_.CreateURem(rest, b_.getInt64(plan_.blocks));
       rest = b_.CreateUDiv(rest, b_.getInt64(plan_.blocks));
     }
-    for (size_t d = kernel_.dims.size(); d-- > 0;) {
-      if (kernel_.dims[d].reduced || static_cast<int>(d) == plan_.vector_dim) continue;
-      define(d, b_.CreateURem(rest, b_.getInt64(kernel_.dims[d].extent)));
-      rest = b_.CreateUDiv(rest, b_.getInt64(kernel_.dims[d].extent));
-    }
+    define_kept(rest);
     if (plan_.vector_dim < 0 || plan_.rows) {
       width_ = 1;
       run_points();
       return;
     }
     run_blocks(block);
+  }
+
+  void define_kept(Value* rest) {
+    for (size_t d = kernel_.dims.size(); d-- > 0;) {
+      if (kernel_.dims[d].reduced || static_cast<int>(d) == plan_.vector_dim) continue;
+      define(d, b_.CreateURem(rest, b_.getInt64(kernel_.dims[d].extent)));
+      rest = b_.CreateUDiv(rest, b_.getInt64(kernel_.dims[d].extent));
+    }
   }
 
   /// A kept dimension is the vector's: whole vectors of this task's block, and in the last block what is
@@ -174,8 +185,8 @@ class KernelEmitter : ValueEmitter {
   /// once.
   void run_points() {
     row_depth_ = scopes_.size() - 1;
-    if (plan_.parts > 1) {
-      recall();
+    if (plan_.split_dim >= 0) {
+      for (const int n : reductions_needed()) recall(n);
       if (stage_ < kernel_.phases)
         run_phase(stage_);
       else
@@ -188,7 +199,8 @@ class KernelEmitter : ValueEmitter {
 
   void store_rows() {
     for (size_t i = 0; i < kernel_.code.size(); ++i)
-      if (kernel_.code[i].op == Op::store && !kernel_.code[i].full) store(static_cast<int>(i));
+      if (kernel_.code[i].op == Op::store && !kernel_.code[i].full && !kernel_.code[i].once)
+        store(static_cast<int>(i));
   }
 
   struct Accumulator {
@@ -204,7 +216,7 @@ class KernelEmitter : ValueEmitter {
     std::vector<int> stores, kept;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
-      if (codegen::is_reduction(i.op) && i.phase == phase + 1)
+      if (codegen::is_reduction(i.op) && !i.over_rows && i.phase == phase + 1)
         accumulators.push_back(start(static_cast<int>(n)));
       if (i.op == Op::store && i.full && i.phase == phase) stores.push_back(static_cast<int>(n));
     }
@@ -355,15 +367,19 @@ class KernelEmitter : ValueEmitter {
         x = combine(b_, i.op, dtype, x, rest);
       }
     }
-    if (plan_.parts == 1) {
+    if (plan_.split_dim < 0) {
       scopes_[row_depth_].values[from.reduction] = place ? place : x;
       return;
     }
-    b_.CreateAlignedStore(x, partial_address(from.reduction, 0, part_), llvm::Align(8));
-    if (place) b_.CreateAlignedStore(place, partial_address(from.reduction, 1, part_), llvm::Align(8));
+    leave(from.reduction, x, place);
   }
 
   // --- parts of a reduction
+
+  void leave(int reduction, Value* x, Value* place) {
+    b_.CreateAlignedStore(x, partial_address(reduction, 0, part_), llvm::Align(8));
+    if (place) b_.CreateAlignedStore(place, partial_address(reduction, 1, part_), llvm::Align(8));
+  }
 
   /// Where a part's result lies; 64 bits a lane.
   Value* partial_address(int reduction, int which, Value* part) {
@@ -377,27 +393,24 @@ class KernelEmitter : ValueEmitter {
     return b_.CreateInBoundsGEP(i64_, function_->getArg(4), at);
   }
 
-  /// Reductions of earlier stages, as far as this one needs them: their parts combined, always in the same
-  /// order.
-  void recall() {
-    for (const int n : reductions_needed()) {
-      const auto& i = kernel_.code[static_cast<size_t>(n)];
-      const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-      const int width = !plan_.rows && varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
-      const bool placed = i.args.size() == 2;
-      stand_at(row_depth_);
-      auto* slot = fresh(dtype, width, reduction_identity(b_, i.op, dtype));
-      auto* place_slot = placed ? fresh(DType::i64, width, b_.getInt64(-1)) : nullptr;
-      loop(b_.getInt64(0), b_.getInt64(plan_.parts), b_.getInt64(1), [&](Value* part) {
-        const auto partial = [&](DType of, int which) {
-          return b_.CreateAlignedLoad(type_of(of, width), partial_address(n, which, part), llvm::Align(8));
-        };
-        auto* x = partial(dtype, 0);
-        add_to(n, slot, place_slot, x, placed ? partial(DType::i64, 1) : nullptr);
-      });
-      scopes_[row_depth_].values[n] = placed ? b_.CreateLoad(type_of(DType::i64, width), place_slot)
-                                             : b_.CreateLoad(type_of(dtype, width), slot);
-    }
+  /// A reduction of an earlier stage: its parts combined, always in the same order.
+  void recall(int n) {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
+    const int width = !plan_.rows && varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
+    const bool placed = i.args.size() == 2;
+    stand_at(row_depth_);
+    auto* slot = fresh(dtype, width, reduction_identity(b_, i.op, dtype));
+    auto* place_slot = placed ? fresh(DType::i64, width, b_.getInt64(-1)) : nullptr;
+    loop(b_.getInt64(0), b_.getInt64(plan_.parts), b_.getInt64(1), [&](Value* part) {
+      const auto partial = [&](DType of, int which) {
+        return b_.CreateAlignedLoad(type_of(of, width), partial_address(n, which, part), llvm::Align(8));
+      };
+      auto* x = partial(dtype, 0);
+      add_to(n, slot, place_slot, x, placed ? partial(DType::i64, 1) : nullptr);
+    });
+    scopes_[row_depth_].values[n] = placed ? b_.CreateLoad(type_of(DType::i64, width), place_slot)
+                                           : b_.CreateLoad(type_of(dtype, width), slot);
   }
 
   /// By this stage's reductions and stores, directly or through values that are computed again.
@@ -422,11 +435,59 @@ class KernelEmitter : ValueEmitter {
     return found;
   }
 
+  // --- reductions over rows
+
+  /// The first stage: the rows of this part one after the other, and what their reductions came to.
+  void run_rows() {
+    std::vector<Accumulator> totals;
+    for (size_t n = 0; n < kernel_.code.size(); ++n) {
+      const auto& i = kernel_.code[n];
+      if (!i.over_rows) continue;
+      const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
+      Accumulator total{.reduction = static_cast<int>(n)};
+      total.single = fresh(dtype, 1, reduction_identity(b_, i.op, dtype));
+      if (i.args.size() == 2) total.single_place = fresh(DType::i64, 1, b_.getInt64(-1));
+      totals.push_back(total);
+    }
+    auto* begin = b_.CreateMul(part_, b_.getInt64(plan_.part));
+    auto* rows = b_.getInt64(kernel_.kept_points());
+    Value* end = b_.CreateAdd(begin, b_.getInt64(plan_.part));
+    end = b_.CreateSelect(b_.CreateICmpSLT(end, rows), end, rows);
+    loop(begin, end, b_.getInt64(1), [&](Value* row) {
+      define_kept(row);
+      width_ = 1;
+      run_points();
+      for (const auto& total : totals) {
+        const auto& i = kernel_.code[static_cast<size_t>(total.reduction)];
+        Value* x = value(i.args[0]);
+        Value* place = i.args.size() == 2 ? value(i.args[1]) : nullptr;
+        stand_at(scopes_.size() - 1);
+        add_to(total.reduction, total.single, total.single_place, x, place);
+      }
+    });
+    for (const auto& total : totals) {
+      const auto& i = kernel_.code[static_cast<size_t>(total.reduction)];
+      const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
+      auto* x = b_.CreateLoad(type_of(dtype, 1), total.single);
+      leave(total.reduction, x, total.single_place ? b_.CreateLoad(i64_, total.single_place) : nullptr);
+    }
+  }
+
+  /// The second stage: what follows from all rows.
+  void store_once() {
+    row_depth_ = scopes_.size() - 1;
+    width_ = 1;
+    for (size_t n = 0; n < kernel_.code.size(); ++n)
+      if (kernel_.code[n].over_rows) recall(static_cast<int>(n));
+    for (size_t n = 0; n < kernel_.code.size(); ++n)
+      if (kernel_.code[n].op == Op::store && kernel_.code[n].once) store(static_cast<int>(n));
+  }
+
   // --- dear values that a later phase needs again
 
   std::vector<int> kept_for_later(int phase) {
     std::vector<int> kept;
-    if (kernel_.reduced_points() > max_scratch_elements || plan_.parts > 1) return kept;
+    if (kernel_.reduced_points() > max_scratch_elements || plan_.split_dim >= 0) return kept;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
       if (!i.full || i.phase != phase || !codegen::is_expensive(i.op) || i.dtype != DType::f32) continue;

@@ -62,7 +62,6 @@ int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
 }
 
 void split_reduction(const Kernel& kernel, Plan& plan) {
-  plan.phases = kernel.phases;
   const bool reduces = std::any_of(kernel.code.begin(), kernel.code.end(),
                                    [](const auto& i) { return codegen::is_reduction(i.op); });
   if (!reduces || plan.tasks >= few_tasks || (plan.rows && kernel.reduced_points() <= shortest_split_row))
@@ -79,9 +78,21 @@ void split_reduction(const Kernel& kernel, Plan& plan) {
   plan.parts = (extent + part - 1) / part;
   const bool stores_rows = std::any_of(kernel.code.begin(), kernel.code.end(),
                                        [](const auto& i) { return i.op == Op::store && !i.full; });
+  plan.parted_stages = kernel.phases;
   plan.stages = kernel.phases + (stores_rows ? 1 : 0);
   plan.work = std::max<int64_t>(plan.work / plan.parts, 1);
   plan.partial_words = partial_slots(kernel).count * plan.tasks * plan.parts * (plan.rows ? 1 : plan.block);
+}
+
+void deal_out_rows(const Kernel& kernel, Plan& plan) {
+  const int64_t rows = plan.tasks, worth = (work_per_part + plan.work - 1) / plan.work;
+  plan.part = std::min(rows, std::max((rows + parts_in_all - 1) / parts_in_all, worth));
+  plan.parts = (rows + plan.part - 1) / plan.part;
+  plan.tasks = 1;
+  plan.work *= plan.part;
+  plan.parted_stages = 1;
+  plan.stages = 2;
+  plan.partial_words = partial_slots(kernel).count * plan.parts;
 }
 
 }  // namespace
@@ -102,10 +113,12 @@ Plan plan(const Kernel& kernel, const Host& host) {
     made.tasks = 0;  // the code is never run
     return made;
   }
+  const bool over_rows = kernel.reduces_rows();
   const int wide = width_for(kernel, host);
   double best = 1e30;
   for (int d = static_cast<int>(kernel.dims.size()) - 1; d >= 0; --d) {
     const auto& dim = kernel.dims[static_cast<size_t>(d)];
+    if (over_rows && !dim.reduced) continue;  // rows come one by one
     double cost = cost_of(kernel, d);
     if (dim.extent < wide) cost *= static_cast<double>(wide) / static_cast<double>(dim.extent) * 0.75;
     if (cost < best * 0.999) best = cost, made.vector_dim = d;
@@ -133,7 +146,10 @@ Plan plan(const Kernel& kernel, const Host& host) {
     made.tasks *= made.blocks;
   }
   made.work = instructions * reduced * (made.rows ? 1 : made.block);
-  split_reduction(kernel, made);
+  if (over_rows)
+    deal_out_rows(kernel, made);
+  else
+    split_reduction(kernel, made);
   return made;
 }
 

@@ -21,14 +21,15 @@ struct Plan {
   /// in stages: one for each phase, in which every part of every task leaves what its reductions came to in
   /// memory, and a last one for what is stored once. Each stage starts by combining what the parts before it
   /// left. The parts follow from sizes alone: results do not depend on the number of threads.
+  /// A kernel with reductions over rows has its rows dealt out in parts, and a second stage for what follows.
   int split_dim = -1;
-  int64_t part = 0;   ///< elements of it in each part, a multiple of the width if it is the vector's
-  int64_t parts = 1;  ///< of each task; 1: there are no stages
+  int64_t part = 0;  ///< elements of it (or rows) in each part, a multiple of the width if it is the vector's
+  int64_t parts = 1;  ///< of each task
   int stages = 1;
   int64_t partial_words = 0;  ///< of 64 bits: the memory that the parts need
 
-  int64_t tasks_in(int stage) const { return parts > 1 && stage < phases ? tasks * parts : tasks; }
-  int phases = 0;  ///< of the kernel
+  int parted_stages = 0;  ///< the first ones; those after them have whole tasks
+  int64_t tasks_in(int stage) const { return stage < parted_stages ? tasks * parts : tasks; }
 };
 
 /// Where in the partial memory a reduction's results begin, in numbers of (task, part): its values, then, for
