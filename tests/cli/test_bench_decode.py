@@ -19,10 +19,8 @@ def test_rows():
 
 
 def test_everybody_generates_the_same(tmp_path):
-    done = bench("--tiny", "--rounds", 1, "--threads", 1, "--against", "python", "--skip-compile", "--json", tmp_path / "out.json")
+    done = bench("--tiny", "--only", "smollm2-decode-8", "--rounds", 1, "--threads", 1, "--against", "python", "--skip-compile", "--json", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
-    assert len(rows) == 3
-    for row in rows:
-        assert set(row["contenders"]) == {"graft", "graft eager", "eager"}
-        assert not any("error" in found for found in row["contenders"].values()), row
+    (row,) = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert set(row["contenders"]) == {"graft", "graft eager", "eager"}
+    assert not any("error" in found for found in row["contenders"].values()), row
