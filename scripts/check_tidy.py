@@ -42,7 +42,7 @@ def digest(*parts):
 def clean_flags(entry):
     """(the flags clang needs, whether CMake forces a precompiled header in) of an entry of compile_commands.json."""
     words = entry.get("arguments") or shlex.split(entry["command"])
-    forced = any("cmake_pch.hxx" in word for word in words)  # after -include, or among clang's own flags
+    forced = any("graft_pch.dir/cmake_pch.hxx" in word for word in words)  # after -include, or among clang's own flags
     flags, index = [], 0
     while index < len(words):
         word = words[index]

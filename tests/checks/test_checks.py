@@ -187,7 +187,7 @@ def tidy_tree(root):
         "src/nn/own.cpp": '#include "nn/own.h"\nint Own::f() { return 2; }\n',
     })
     flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -isystem {root}/deps -O3 -fPIC -Wall -fpch-preprocess -std=c++20"
-    pch = f"-Winvalid-pch -include {root}/build/CMakeFiles/graft.dir/cmake_pch.hxx"
+    pch = f"-Winvalid-pch -include {root}/build/src/CMakeFiles/graft_pch.dir/cmake_pch.hxx"
     commands = []
     for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch)):
         command = f"cmake -E env A=1 ccache c++ {flags} {extra} -o x.o -c {root}/{name}"
