@@ -27,18 +27,19 @@ if [ -f $lm ]; then
 
   heading "Fine-tuning: 24 answers teach it to talk like a pirate (LoRA, the whole step compiled)"
   train() {
-    build/graft train --model $lm --adapter-config examples/demo/lora.json --data "examples/demo/$1.jsonl" --output "$out/$1" \
-      --max-steps "$2" --per-device-train-batch-size 4 --learning-rate 2e-3 --pad-to-multiple-of 8 --save-steps 0 --compile
-    $show curve "$out/$1/metrics.jsonl"
+    local name=$1
+    build/graft train --model $lm --adapter-config examples/demo/lora.json --data "examples/demo/$name.jsonl" --output "$out/$name" \
+      --per-device-train-batch-size 4 --learning-rate 2e-3 --pad-to-multiple-of 8 --save-steps 0 "${@:2}"
+    $show curve "$out/$name/metrics.jsonl"
   }
-  train pirate 18
+  train pirate --max-steps 18 --compile
   echo
   echo "A second adapter, for answers of one word:"
-  train one_word 10
+  train one_word --max-steps 10
 
   heading "Three requests in one batch: the base model, one adapter, the other. One program, no recompilation"
   ask --prompt "$question" "$question" "$question" --adapter pirate=$out/pirate --adapter one_word=$out/one_word \
-    --adapter-names __base__,pirate,one_word --max-new-tokens 28 --compile --output $out/answers.safetensors >$out/mixed.json
+    --adapter-names __base__,pirate,one_word --max-new-tokens 28 --repetition-penalty 1.1 --compile --output $out/answers.safetensors >$out/mixed.json
   $show mixed $out/mixed.json "base model" pirate one_word
 
   heading "The pirate merged into the weights: a plain checkpoint, and the same logits"
