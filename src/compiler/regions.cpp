@@ -1,28 +1,16 @@
 #include "compiler/regions.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ir/clone.h"
 #include "runtime/present.h"
+#include "support/block_path.h"
 
 namespace graft {
 namespace {
-
-/// "model.layers.3.mlp" -> "model.layers.3"; empty if no part is a number.
-std::string block_of(const std::string& scope) {
-  for (size_t begin = 0; begin < scope.size();) {
-    const size_t end = std::min(scope.find('.', begin), scope.size());
-    if (std::all_of(scope.begin() + static_cast<int64_t>(begin), scope.begin() + static_cast<int64_t>(end),
-                    [](unsigned char c) { return std::isdigit(c) != 0; }))
-      return scope.substr(0, end);
-    begin = end + 1;
-  }
-  return "";
-}
 
 struct Stretch {
   std::string block;

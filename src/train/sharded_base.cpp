@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "capture/recorder.h"
 #include "graft/error.h"
 #include "nn/weighted.h"
+#include "support/block_path.h"
 
 namespace graft::train {
 namespace {
@@ -17,17 +17,10 @@ constexpr int64_t kAlignment = 64;  // bytes: what torch's own memory has
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// "model.layers.3.mlp" -> "model.layers.3", as regional compilation cuts a model; a layer outside of all
-/// blocks is by itself.
+/// A layer outside of all blocks is by itself.
 std::string unit_of(const std::string& path) {
-  for (size_t begin = 0; begin < path.size();) {
-    const size_t end = std::min(path.find('.', begin), path.size());
-    const auto part = path.substr(begin, end - begin);
-    if (std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
-      return path.substr(0, end);
-    begin = end + 1;
-  }
-  return path;
+  const auto block = block_of(path);
+  return block.empty() ? path : block;
 }
 
 c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }

@@ -161,6 +161,29 @@ def test_fresh_adapter(checkpoints, name, tmp_path):
     peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours")
 
 
+def with_noise(checkpoint, configs):
+    """PEFT's model with adapters by these configurations, each with noise in it, the last one active."""
+    model = None
+    for name, config in configs.items():
+        if model is None:
+            model = peft.get_peft_model(checkpoint.fresh(), config, adapter_name=name)
+        else:
+            model.add_adapter(name, config)
+        model.set_adapter(name)
+        noisy(model, name, 0.2)
+    return model
+
+
+def assert_does_the_same(checkpoint, adapter, model):
+    """The adapter's files, in PEFT and in graft, give what the model gives."""
+    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
+    with torch.no_grad():
+        want = model.eval()(**batch).logits
+        theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), adapter).eval()(**batch).logits
+    assert_close({"logits": theirs}, {"logits": want}, 1e-5)
+    assert_close(graft_forward(checkpoint, batch, "--adapter", adapter), {"logits": want}, 1e-5)
+
+
 COMBINATIONS = {
     "linear": {}, "cat": {}, "svd": {}, "svd-rank": {"svd_rank": 3}, "ties": {"density": 0.4}, "ties_svd": {"density": 0.4},
     "magnitude_prune": {"density": 0.7}, "magnitude_prune_svd": {"density": 0.7}, "dare_linear": {"density": 1.0}, "dare_ties_svd": {"density": 1.0},
@@ -171,15 +194,7 @@ COMBINATIONS = {
 def test_combine(checkpoints, kind, tmp_path):
     checkpoint = checkpoints("llama-gqa")
     configs = {"a": dict(r=4, lora_alpha=6, target_modules=["q_proj", "embed_tokens"]), "b": dict(r=4, use_rslora=False, target_modules=["q_proj", "up_proj"])}
-    model = None
-    for name, options in configs.items():
-        config = peft.LoraConfig(**options)
-        if model is None:
-            model = peft.get_peft_model(checkpoint.fresh(), config, adapter_name=name)
-        else:
-            model.add_adapter(name, config)
-        model.set_adapter(name)
-        noisy(model, name, 0.2)
+    model = with_noise(checkpoint, {name: peft.LoraConfig(**options) for name, options in configs.items()})
     model.save_pretrained(tmp_path, save_embedding_layers=False)
     combination, options = kind.removesuffix("-rank"), COMBINATIONS[kind]
     weights = [0.8, -1.5]
@@ -188,35 +203,18 @@ def test_combine(checkpoints, kind, tmp_path):
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
     run(GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:{weights[0]}", "--adapter", f"b={tmp_path / 'b'}:{weights[1]}",
         "--combination-type", combination, *flags, "--output", tmp_path / "ours")
-    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
-    with torch.no_grad():
-        want = model.eval()(**batch).logits
-        theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**batch).logits
-    assert_close({"logits": theirs}, {"logits": want}, 1e-5)
-    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "ours"), {"logits": want}, 1e-5)
+    assert_does_the_same(checkpoint, tmp_path / "ours", model)
 
 
 def test_combine_ia3(checkpoints, tmp_path):
     checkpoint = checkpoints("llama-gqa")
     targets = {"a": (["k_proj", "down_proj"], ["down_proj"]), "b": (["k_proj", "v_proj"], [])}
-    model = None
-    for name, (modules, feedforward) in targets.items():
-        config = peft.IA3Config(target_modules=modules, feedforward_modules=feedforward)
-        if model is None:
-            model = peft.get_peft_model(checkpoint.fresh(), config, adapter_name=name)
-        else:
-            model.add_adapter(name, config)
-        model.set_adapter(name)
-        noisy(model, name, 0.2)
+    model = with_noise(checkpoint, {name: peft.IA3Config(target_modules=modules, feedforward_modules=feedforward)
+                                    for name, (modules, feedforward) in targets.items()})
     model.save_pretrained(tmp_path)
     model.add_weighted_adapter(["a", "b"], [0.8, -1.5], "both")
     model.set_adapter("both")
     command = (GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:0.8", "--adapter", f"b={tmp_path / 'b'}:-1.5", "--output", tmp_path / "ours")
     run(*command, "--combination-type", "linear")
-    batch = {k: v for k, v in checkpoint.case.batches["none"]().items() if k != "labels"}
-    with torch.no_grad():
-        want = model.eval()(**batch).logits
-        theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**batch).logits
-    assert_close({"logits": theirs}, {"logits": want}, 1e-5)
-    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "ours"), {"logits": want}, 1e-5)
+    assert_does_the_same(checkpoint, tmp_path / "ours", model)
     assert "linear" in run(*command, "--combination-type", "ties", check=False).stderr

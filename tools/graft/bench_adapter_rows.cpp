@@ -52,7 +52,7 @@ ordered_json config_of(const char* text) {
 /// The model of all rows; the tiny one keeps what the recipes need: sizes that 64 divides, a batch of four.
 Row on_small_llama(bool tiny, const std::string& name, const std::string& work) {
   const int64_t vocabulary = tiny ? 64 : 8192, length = tiny ? 8 : 64;
-  const ordered_json ids{{"shape", {4, length}}, {"dtype", "int64"}, {"below", vocabulary}};
+  const auto ids = whole_numbers({4, length}, vocabulary);
   Row row{.name = name,
           .work = work,
           .config = {{"model_type", "llama"},

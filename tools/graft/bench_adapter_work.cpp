@@ -11,7 +11,6 @@ namespace {
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-fs::path folder_of(const ordered_json& request) { return request.at("folder").get<std::string>(); }
 fs::path file_of(const ordered_json& request, int64_t i) {
   return folder_of(request) / "adapters" / std::to_string(i);
 }

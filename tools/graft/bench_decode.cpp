@@ -10,16 +10,13 @@ namespace graft::cli::bench {
 namespace {
 
 using nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
 /// A whole call of generate(): the prompt, then the likeliest token again and again.
 class DecodeWork : public Work {
  public:
   explicit DecodeWork(const ordered_json& request)
-      : model_(AutoModelForCausalLM::from_pretrained(fs::path(request.at("folder").get<std::string>()) /
-                                                     "model")),
-        prompt_(
-            read_inputs(fs::path(request.at("folder").get<std::string>()) / "inputs.safetensors", *model_)) {
+      : model_(AutoModelForCausalLM::from_pretrained(folder_of(request) / "model")),
+        prompt_(read_inputs(folder_of(request) / "inputs.safetensors", *model_)) {
     config_.max_new_tokens = request.at("new_tokens").get<int64_t>();
     const auto options = options_for(request.at("how"));
     if (options.backend != Backend::eager) compiled_.emplace(model_, options);
@@ -59,7 +56,7 @@ std::vector<Row> decode_rows(bool tiny) {
                             {"bos_token_id", nullptr},
                             {"eos_token_id", nullptr}};
   const auto row = [&](const std::string& name, int64_t batch, int64_t new_tokens) {
-    const ordered_json ids{{"shape", {batch, prompt}}, {"dtype", "int64"}, {"below", vocabulary}};
+    const auto ids = whole_numbers({batch, prompt}, vocabulary);
     return Row{.name = name,
                .work = "generate",
                .config = config,

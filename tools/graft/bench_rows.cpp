@@ -21,10 +21,6 @@ ordered_json numbers(const std::vector<int64_t>& shape, const std::string& dtype
   return {{"shape", shape}, {"dtype", dtype}};
 }
 
-ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
-  return {{"shape", shape}, {"dtype", "int64"}, {"below", below}};
-}
-
 /// The design's figures are small Llama's: 6 layers of 448, batches of 4 x 60.
 Model llama(const std::string& name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads) {
   constexpr int64_t kVocabulary = 8000;
@@ -174,6 +170,10 @@ std::string joined(const std::vector<Row>& rows) {
 }
 
 }  // namespace
+
+ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
+  return {{"shape", shape}, {"dtype", "int64"}, {"below", below}};
+}
 
 double loose_single() { return kLooseSingle; }
 

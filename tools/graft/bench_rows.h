@@ -50,6 +50,8 @@ struct Row {
 std::vector<Row> suite_named(const std::string& name, bool tiny);
 /// The suite "adapters".
 std::vector<Row> adapter_rows(bool tiny);
+/// An input of whole numbers from 0 on.
+ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below);
 /// How far float32 results may lie apart.
 double loose_single();
 

@@ -158,9 +158,11 @@ CompileOptions options_for(const std::string& how) {
   return {.backend = backend_named(how), .fullgraph = true};
 }
 
+fs::path folder_of(const ordered_json& request) { return request.at("folder").get<std::string>(); }
+
 std::unique_ptr<Work> load_work(const ordered_json& request) {
   const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
-  const fs::path folder = request.at("folder").get<std::string>();
+  const auto folder = folder_of(request);
   if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
   if (!request.at("adapter").is_null() && request.at("state") != "base") return load_adapter_work(request);
   if (work == "forward" || work == "backward")
@@ -171,7 +173,7 @@ std::unique_ptr<Work> load_work(const ordered_json& request) {
 }
 
 void make_files(const ordered_json& request) {
-  const fs::path folder = request.at("folder").get<std::string>();
+  const auto folder = folder_of(request);
   at::manual_seed(0);
   if (!request.at("config").is_null())
     AutoModelForAny::from_config(Config::from_json(request["config"].dump()))

@@ -1,5 +1,6 @@
 // graft's side of a bench row: the work itself, eager or compiled. bench/work.py is the same in Python.
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,9 @@ class Work {
 /// How a contender is compiled, by its "how". A break would mean that something else than compiled code is
 /// measured: an error.
 CompileOptions options_for(const std::string& how);
+
+/// Where a row's files are.
+std::filesystem::path folder_of(const nlohmann::ordered_json& request);
 
 /// A request to load (bench_child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
 /// in.
