@@ -89,9 +89,9 @@ Value* extreme(IRBuilderBase& b, bool largest, DType dtype, Value* x, Value* y) 
   if (ir::is_floating(dtype)) {
     if (on_arm(b))
       return b.CreateBinaryIntrinsic(largest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, x, y);
-    auto* less = largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
-    auto* x_nan = b.CreateFCmpUNO(x, x);
-    return b.CreateSelect(b.CreateOr(less, x_nan), x, y);
+    // x86's own gives y if either is NaN.
+    auto* wins = largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
+    return b.CreateSelect(b.CreateFCmpUNO(x, x), x, b.CreateSelect(wins, x, y));
   }
   if (dtype == DType::boolean) return largest ? b.CreateOr(x, y) : b.CreateAnd(x, y);
   const auto id = is_signed(dtype) ? (largest ? llvm::Intrinsic::smax : llvm::Intrinsic::smin)
@@ -231,6 +231,11 @@ Value* to_memory(IRBuilderBase& b, DType held, DType memory, Value* x) {
   x = cast(b, held, memory, x);
   if (memory == DType::boolean) return b.CreateZExt(x, shaped(b.getInt8Ty(), x));
   return x;
+}
+
+Value* bf16_bits(IRBuilderBase& b, Value* x) {
+  auto* bits = b.CreateBitCast(x, shaped(b.getInt32Ty(), x));
+  return b.CreateTrunc(b.CreateLShr(bits, 16), shaped(b.getInt16Ty(), x));
 }
 
 Value* compute(IRBuilderBase& b, Op op, DType dtype, const std::vector<DType>& from,

@@ -15,6 +15,8 @@ llvm::Type* memory_type(llvm::LLVMContext& context, ir::DType dtype);
 llvm::Type* register_type(llvm::LLVMContext& context, ir::DType dtype);
 llvm::Value* to_register(llvm::IRBuilderBase& b, ir::DType memory, llvm::Value* raw);
 llvm::Value* to_memory(llvm::IRBuilderBase& b, ir::DType held, ir::DType memory, llvm::Value* x);
+/// Of a float that is one: nothing is rounded.
+llvm::Value* bf16_bits(llvm::IRBuilderBase& b, llvm::Value* x);
 
 /// An instruction with no memory and no reduction; `from` are the dtypes of its arguments.
 llvm::Value* compute(llvm::IRBuilderBase& b, codegen::Op op, ir::DType dtype,

@@ -29,6 +29,10 @@ class KernelEmitter : ValueEmitter {
         b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
     set_target(*function_, host);
+    // A product and the sum it goes into are rounded once where the machine can, as compilers do by default.
+    llvm::FastMathFlags flags;
+    flags.setAllowContract();
+    b_.setFastMathFlags(flags);
     entry_ = BasicBlock::Create(context_, "entry", function_);
     b_.SetInsertPoint(entry_);
   }
@@ -117,8 +121,13 @@ class KernelEmitter : ValueEmitter {
     Value* rest = task;
     Value* block = nullptr;
     if (stage_ < plan_.parted_stages) {
-      part_ = b_.CreateURem(rest, b_.getInt64(plan_.parts));
-      rest = b_.CreateUDiv(rest, b_.getInt64(plan_.parts));
+      // Next to each other are the parts of a row, and the columns of a part: what lies together in memory.
+      const bool parts_first = plan_.rows || kernel_.reduces_rows();
+      auto* inner = b_.getInt64(static_cast<uint64_t>(parts_first ? plan_.parts : plan_.tasks));
+      auto* low = b_.CreateURem(rest, inner);
+      auto* high = b_.CreateUDiv(rest, inner);
+      part_ = parts_first ? low : high;
+      rest = parts_first ? high : low;
     }
     task_ = rest;
     if (kernel_.reduces_rows()) {

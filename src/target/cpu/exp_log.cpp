@@ -1,4 +1,6 @@
 // exp, log and the functions next to them, for float. The polynomials are scripts/minimax.py's.
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <limits>
 
 #include "target/cpu/exp_parts.h"
@@ -18,8 +20,18 @@ Float log_tail(Float f) {
   return f * f * fma(f, p, -0.5);
 }
 
-/// p 2^n, given n + 254 in the low bits of `count`, in two factors: one would not reach all exponents.
-Float scaled(Float p, Int count) {
+/// p 2^(n + exponent), given n + exponent + 254 in the low bits of `count`, in two factors: one would not reach
+/// all exponents. AVX-512 has an instruction for it.
+Float scaled(Float p, Float n, int exponent, Int count) {
+  auto& lanes = *p.at;
+  if (lanes_of(lanes.float_type) == 16 && has_feature(lanes.b, "avx512f")) {
+    constexpr int kAllLanes = -1, kPresentRounding = 4;
+    const Float power = exponent == 0 ? n : n + exponent;
+    return lanes.of(lanes.b.CreateIntrinsic(
+        llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+        {p.value, power.value, llvm::PoisonValue::get(lanes.float_type), lanes.b.getInt16(kAllLanes),
+         lanes.b.getInt32(kPresentRounding)}));
+  }
   const Int half = count >> 1;
   return p * from_bits(half << 23) * from_bits((count - half) << 23);
 }
@@ -48,7 +60,7 @@ llvm::Value* log_of_base(llvm::IRBuilderBase& builder, llvm::Value* value, doubl
 
 Float exp_in_range(Float x, int exponent) {
   const Reduced reduced = reduce_exp(x, 254 + exponent);
-  return scaled(exp_polynomial(reduced.r), reduced.count);
+  return scaled(exp_polynomial(reduced.r), reduced.n, exponent, reduced.count);
 }
 
 llvm::Value* emit_exp(llvm::IRBuilderBase& builder, llvm::Value* value) {
@@ -62,7 +74,8 @@ llvm::Value* emit_exp2(llvm::IRBuilderBase& builder, llvm::Value* value) {
   if (!lanes.is_float()) return call_libm(builder, "exp2", value);
   const Float x = at_most(at_least(lanes.of(value), -151.0), 129.0);
   const Float t = x + (kRound + 254);
-  return scaled(exp2_polynomial(x - (t - (kRound + 254))), bits(t)).value;
+  const Float n = t - (kRound + 254);
+  return scaled(exp2_polynomial(x - n), n, 0, bits(t)).value;
 }
 
 llvm::Value* emit_expm1(llvm::IRBuilderBase& builder, llvm::Value* value) {

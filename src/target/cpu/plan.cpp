@@ -20,6 +20,22 @@ int width_for(const Kernel& kernel, const Host& host) {
   return std::clamp(lanes * registers, 4, 16);
 }
 
+/// Of a reduction's columns, which are read row by row: the more of a row at a time, the fewer pages are
+/// touched for the same bytes. As many as the sums leave registers for, where little else is computed.
+int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
+  constexpr int kRegistersForSums = 16, kWidest = 64;
+  constexpr size_t kFewInstructions = 16;
+  int sums = 0;
+  for (const auto& i : kernel.code) {
+    if (codegen::is_expensive(i.op) || ir::size_of(i.dtype) > 4) return usual;
+    sums += codegen::is_reduction(i.op) ? static_cast<int>(i.args.size()) : 0;
+  }
+  if (kernel.code.size() > kFewInstructions) return usual;
+  int width = static_cast<int>(host.vector_bytes) / 4 * std::max(kRegistersForSums / std::max(sums, 1), 1);
+  while (width & (width - 1)) width &= width - 1;
+  return std::clamp(width, usual, std::max(usual, kWidest));
+}
+
 /// What one step along a dimension costs in memory traffic: neighbours in one vector are good, far apart bad.
 double cost_of(const Kernel& kernel, int dim) {
   double cost = 0;
@@ -48,6 +64,8 @@ constexpr int64_t few_tasks = 64, parts_in_all = 128;
 constexpr int64_t work_per_part = 60'000;
 // Shorter rows keep what is dear from one phase to the next (emit.cpp), which parts cannot.
 constexpr int64_t shortest_split_row = 1 << 14;
+// Streams that a core's prefetcher follows, and points that do not stay near it.
+constexpr int64_t rows_at_a_time = 16, many_points = 1 << 17;
 
 /// The outermost reduced dimension that has enough of everything, or else the longest.
 int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
@@ -61,12 +79,23 @@ int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
   return longest;
 }
 
+/// Into how many parts the reduced points of each task go; fewer than 2: none.
+int64_t parts_wanted(const Kernel& kernel, const Plan& plan) {
+  const int64_t reduced = kernel.reduced_points();
+  if (plan.rows && reduced <= shortest_split_row) return 1;
+  int64_t wanted = 1;
+  if (plan.tasks < few_tasks)
+    wanted = std::min((parts_in_all + plan.tasks - 1) / plan.tasks, plan.work / work_per_part);
+  // Columns of more than a cache's worth: a few rows at a time, each read from its start to its end.
+  if (!plan.rows && kernel.kept_points() * reduced >= many_points)
+    wanted = std::max(wanted, reduced / rows_at_a_time);
+  return wanted;
+}
+
 void split_reduction(const Kernel& kernel, Plan& plan) {
   const bool reduces = std::any_of(kernel.code.begin(), kernel.code.end(),
                                    [](const auto& i) { return codegen::is_reduction(i.op); });
-  if (!reduces || plan.tasks >= few_tasks || (plan.rows && kernel.reduced_points() <= shortest_split_row))
-    return;
-  const int64_t wanted = std::min((parts_in_all + plan.tasks - 1) / plan.tasks, plan.work / work_per_part);
+  const int64_t wanted = reduces ? parts_wanted(kernel, plan) : 1;
   if (wanted < 2) return;
   const int dim = dimension_to_split(kernel, plan, wanted);
   const int64_t extent = kernel.dims[static_cast<size_t>(dim)].extent;
@@ -134,9 +163,10 @@ Plan plan(const Kernel& kernel, const Host& host) {
     return made;
   }
   const auto& dim = kernel.dims[static_cast<size_t>(made.vector_dim)];
-  made.width = static_cast<int>(std::min<int64_t>(wide, dim.extent));
-  while (made.width & (made.width - 1)) made.width &= made.width - 1;  // a power of two
   made.rows = dim.reduced;
+  const int widest = reduced > 1 && !made.rows ? width_of_columns(kernel, host, wide) : wide;
+  made.width = static_cast<int>(std::min<int64_t>(widest, dim.extent));
+  while (made.width & (made.width - 1)) made.width &= made.width - 1;  // a power of two
   if (!made.rows) {
     // Columns of a reduction: one vector per task. Plain loops: long enough to amortise a task's start.
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;

@@ -327,6 +327,16 @@ class ValueEmitter {
     return b_.CreateMul(place, llvm::ConstantInt::get(type, static_cast<uint64_t>(how.stride)));
   }
 
+  /// A float that bfloat16 holds exactly, as its lower half is zero: to round it once more is a third of a
+  /// short kernel's work. (LLVM sees it by itself where half has instructions for both ways.)
+  bool rounded_already(int n, DType memory) const {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    if (memory != DType::bf16 || i.dtype != DType::f32) return false;
+    if (i.op == Op::load) return kernel_.buffers[static_cast<size_t>(i.buffer)].dtype == DType::bf16;
+    if (i.op == Op::select) return rounded_already(i.args[1], memory) && rounded_already(i.args[2], memory);
+    return i.op == Op::round_bf16;
+  }
+
   void store(int n) {
     const auto& i = kernel_.code[static_cast<size_t>(n)];
     const auto dtype = kernel_.buffers[static_cast<size_t>(i.buffer)].dtype;
@@ -337,7 +347,9 @@ class ValueEmitter {
     const llvm::Align align(static_cast<uint64_t>(ir::size_of(dtype)));
     auto* base = buffers_[static_cast<size_t>(i.buffer)];
     if (varies) x = widened(x);
-    auto* raw = to_memory(b_, kernel_.code[static_cast<size_t>(i.args[0])].dtype, dtype, x);
+    auto* raw = rounded_already(i.args[0], dtype)
+                    ? bf16_bits(b_, x)
+                    : to_memory(b_, kernel_.code[static_cast<size_t>(i.args[0])].dtype, dtype, x);
     if (!varies || contiguous(i.index)) {
       b_.CreateAlignedStore(raw, b_.CreateGEP(element, base, scalar_index(i.index)), align);
       return;
