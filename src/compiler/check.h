@@ -13,6 +13,9 @@ namespace graft {
 /// tolerance_of); whole numbers and flags must be the same, NaN and infinities must stand in the same places.
 std::string difference(const at::Tensor& got, const at::Tensor& want);
 
+/// Of floating values of the same shape: how many of them, from 0 to 1, lie further apart than that.
+double share_apart(const at::Tensor& got, const at::Tensor& want);
+
 /// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own
 /// results, over ATen in its precision and in double, `perturbed` those of runs with rounding put in (see
 /// PreciseRuns). Eager must be as near to `plain` as rounding allows, else the capture is wrong and no

@@ -1,0 +1,16 @@
+// A result that follows from other results of the same run in a few steps.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace graft {
+
+/// The graph's result of that number over ATen, computed from its other results, where `known` has them, and
+/// from its inputs. Undefined where that takes more than a few operators, or random numbers.
+at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vector<at::Tensor>& inputs,
+                         const std::vector<at::Tensor>& known);
+
+}  // namespace graft
