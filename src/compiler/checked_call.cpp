@@ -20,10 +20,10 @@ struct Reference {
   std::vector<at::Tensor> outputs, mutated, gradients;
 };
 
-/// Compares tensor by tensor. Where the two differ by more than rounding usually does, they may both be right.
-/// Adam divides a gradient by its own size: where that is all rounding, so is the new parameter, and both
-/// sides' follow from the averages they have. Else the graph is run in double precision: a value that nearly
-/// cancels, or lies at a kink, is noise in both, and neither is wrong.
+/// Compares tensor by tensor. Where the two differ by more than rounding usually does, they may both be
+/// right. Adam divides a gradient by its own size: where that is all rounding, so is the new parameter, and
+/// both sides' follow from the averages they have. Else the graph is run in double precision: a value that
+/// nearly cancels, or lies at a kink, is noise in both, and neither is wrong.
 class Comparison {
  public:
   Comparison(const Program& program, std::vector<at::Tensor> graph_inputs, const RandomState& before)
@@ -77,8 +77,9 @@ class Comparison {
 
   enum class Verdict { right, wrong, unknown };
 
-  /// Right: on both sides the value is what the graph makes of the others. Wrong: eager's is not what the graph
-  /// makes of eager's own, which differ in nothing (a few, at a kink, may part by how memory was laid out).
+  /// Right: on both sides the value is what the graph makes of the others. Wrong: eager's is not what the
+  /// graph makes of eager's own, which differ in nothing (a few, at a kink, may part by how memory was laid
+  /// out).
   Verdict follows(const Doubt& doubt) const {
     if (!doubt.got.defined() || !doubt.want.defined() || doubt.got.sizes() != doubt.want.sizes() ||
         !doubt.want.is_floating_point())

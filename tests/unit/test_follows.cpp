@@ -40,7 +40,8 @@ TEST(Follows, NotThroughMany) {
   EXPECT_TRUE(computed_from(graph, 1, {at::ones({1})}, {at::ones({1}), {}}).defined());
 }
 
-/// A step as sensitive as Adam's first one: every gradient counts by its sign, a sum that is all rounding too.
+/// A step as sensitive as Adam's first one: every gradient counts by its sign, a sum that is all rounding
+/// too.
 struct SignStep {
   double rate = 1;
   Tensor operator()(Tensor p, Tensor average, const Tensor& x) const {
@@ -68,13 +69,13 @@ TEST(Follows, ASignOfRoundingIsNoMismatch) {
   }
 }
 
-// The same where the function does something else the second time: what follows from the graph is not what the
-// function makes of its own averages.
+// The same where the function does something else the second time: what follows from the graph is not what
+// the function makes of its own averages.
 TEST(Follows, AStepThatChangedIsOne) {
   at::manual_seed(1);
   SignStep step;
-  const auto fast = compile([&step](Tensor p, Tensor average, Tensor x) { return step(p, average, x); },
-                            {.cache = false});
+  const auto fast =
+      compile([&step](Tensor p, Tensor average, Tensor x) { return step(p, average, x); }, {.cache = false});
   auto p = at::zeros({40}), average = at::zeros({40});
   const auto x = rows_that_cancel();
   fast(p, average, x);

@@ -20,17 +20,17 @@ Float log_tail(Float f) {
   return f * f * fma(f, p, -0.5);
 }
 
-/// p 2^(n + exponent), given n + exponent + 254 in the low bits of `count`, in two factors: one would not reach
-/// all exponents. AVX-512 has an instruction for it.
+/// p 2^(n + exponent), given n + exponent + 254 in the low bits of `count`, in two factors: one would not
+/// reach all exponents. AVX-512 has an instruction for it.
 Float scaled(Float p, Float n, int exponent, Int count) {
   auto& lanes = *p.at;
   if (lanes_of(lanes.float_type) == 16 && has_feature(lanes.b, "avx512f")) {
     constexpr int kAllLanes = -1, kPresentRounding = 4;
     const Float power = exponent == 0 ? n : n + exponent;
-    return lanes.of(lanes.b.CreateIntrinsic(
-        llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-        {p.value, power.value, llvm::PoisonValue::get(lanes.float_type), lanes.b.getInt16(kAllLanes),
-         lanes.b.getInt32(kPresentRounding)}));
+    return lanes.of(
+        lanes.b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                                {p.value, power.value, llvm::PoisonValue::get(lanes.float_type),
+                                 lanes.b.getInt16(kAllLanes), lanes.b.getInt32(kPresentRounding)}));
   }
   const Int half = count >> 1;
   return p * from_bits(half << 23) * from_bits((count - half) << 23);
