@@ -173,23 +173,47 @@ class Fuser {
           break;
         }
     }
+    for (auto& unit : units_)
+      if (!unit->external && !gone.contains(unit.get())) take_columns(*unit, gone);
     std::erase_if(units_, [&](const auto& unit) { return gone.contains(unit.get()); });
+  }
+
+  /// Of a kernel of rows: one that it reads, and that sums the same points by columns, goes into it.
+  void take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
+    const std::vector<Unit*> from(reads_[&rows].begin(), reads_[&rows].end());
+    for (auto* read : from) {
+      const auto crosses = [&](const Node* n) { return column_level(n->output(), rows.space); };
+      if (read->external || read->era != rows.era ||
+          std::none_of(read->nodes.begin(), read->nodes.end(), crosses))
+        continue;
+      const bool otherwise = std::any_of(from.begin(), from.end(), [&](Unit* other) {
+        return other != read && (waits_for({other}, *read));
+      });
+      if (!otherwise && joined(*read, rows)) gone.insert(read);
+    }
   }
 
   /// Moves all nodes into the other kernel, or none.
   bool joined(Unit& unit, Unit& into) {
     const Unit before = into;
     into.first = std::min(into.first, unit.first);
+    bool fit = true;
     for (const auto* node : unit.nodes) {
       const auto space = fits(*node, into);
-      if (!space) {
-        for (const auto* moved : unit.nodes) units_of_[moved] = &unit;
-        into = before;
-        return false;
-      }
+      fit = space.has_value();
+      if (!fit) break;
       into.nodes.push_back(node);
       into.space = *space;
       units_of_[node] = &into;
+    }
+    // Those that were there may read what has come, elsewhere than where it is computed.
+    const auto still_fits = [&](const Node* node) { return accesses_fit(*node, into, into.space); };
+    if (fit && reads_[&into].contains(&unit))
+      fit = std::all_of(before.nodes.begin(), before.nodes.end(), still_fits);
+    if (!fit) {
+      for (const auto* moved : unit.nodes) units_of_[moved] = &unit;
+      into = before;
+      return false;
     }
     into.position = std::max(into.position, unit.position);
     for (auto* read : reads_[&unit])
@@ -250,6 +274,7 @@ class Fuser {
       const auto& sizes = ir::value_of(node, "self")->type().sizes;
       if (reduces_rows(node, unit.space)) return refine_kept(unit.space, sizes);
       if (node_points(node) != points(unit.space)) return std::nullopt;
+      if (auto space = crossed_by(node, unit.space)) return space;
       return unite(unit.space, space_over(sizes, dims_reduced_by(node)));
     }
     const auto& sizes = node.output().type().sizes;
@@ -269,12 +294,31 @@ class Fuser {
            space.back().reduced && (rows >= few_rows || row <= long_row);
   }
 
+  /// The space of a kernel of rows, with a reduction in it that is over the rows for each of their points.
+  static std::optional<Space> crossed_by(const Node& node, const Space& space) {
+    const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
+    if (is_pointwise(node) || !is_kernel_reduction(node) || finds_place(node) || rows < 2 || row < 2 ||
+        row > long_row || !space.back().reduced || node_points(node) != points(space) ||
+        node.output().type().dtype == ir::DType::boolean)
+      return std::nullopt;
+    return crossed(space, space_over(ir::value_of(node, "self")->type().sizes, dims_reduced_by(node)));
+  }
+
+  static bool column_level(const Value& value, const Space& space) {
+    return value.producer() && crossed_by(*value.producer(), space).has_value();
+  }
+
   /// True if something that the node reads outside the kernel itself waits for the kernel.
   bool depends_otherwise(const Node& node, const Unit& unit) {
-    std::unordered_set<const Unit*> seen;
-    std::vector<const Unit*> stack;
+    std::vector<const Unit*> from;
     for (const auto* input : node.inputs())
-      if (const auto* from = unit_of(*input); from && from != &unit) stack.push_back(from);
+      if (const auto* read = unit_of(*input); read && read != &unit) from.push_back(read);
+    return waits_for(std::move(from), unit);
+  }
+
+  /// Whether one of them is the unit, or reads something that waits for it.
+  bool waits_for(std::vector<const Unit*> stack, const Unit& unit) {
+    std::unordered_set<const Unit*> seen;
     while (!stack.empty()) {
       const auto* at = stack.back();
       stack.pop_back();
@@ -304,6 +348,7 @@ class Fuser {
   }
 
   static Place own_place(const Lowering& lowering, const Value& value, const Space& space) {
+    if (column_level(value, space)) return lowering.column_place(value.type().sizes);
     if (once_level(value, space)) return Lowering::once_place(value.type().sizes);
     return row_level(value, space) ? lowering.row_place(value.type().sizes)
                                    : lowering.full_place(value.type().sizes);
@@ -324,6 +369,7 @@ class Fuser {
       buffers.insert(&value);
       if (!inside(value)) continue;
       if (access.gathered) return false;
+      if (column_level(value, space)) return false;
       // No row can use it, nor can what is reduced over the rows.
       if (once_level(value, space) && !(once_level(node.output(), space) && is_pointwise(node))) return false;
       if (access.place == own_place(trial, value, space)) continue;

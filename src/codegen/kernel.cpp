@@ -105,16 +105,24 @@ void find_phases(Kernel& kernel) {
   for (auto& instruction : kernel.code) {
     bool full = has_index(instruction) && reduced(instruction.index);
     int phase = 0;
-    bool once = instruction.over_rows;
+    bool once = instruction.over_rows, column = false;
     const auto consider = [&](int arg) {
       const auto& source = kernel.code[static_cast<size_t>(arg)];
       full |= source.full;
       once |= source.once;
+      column |= source.column;
       phase = std::max(phase, source.phase);
     };
     for (const int arg : instruction.args) consider(arg);
     for (const auto& indirect : instruction.indirect) consider(indirect.value);
     if (instruction.guard >= 0) consider(instruction.guard);
+    instruction.column = column || (instruction.over_rows && full);
+    if (instruction.column) {
+      if (column && instruction.op != Op::store)
+        throw std::logic_error("columns are stored and nothing else");
+      full = false;
+      kernel.phases = std::max(kernel.phases, phase + 1);
+    }
     if (once && (full || (is_reduction(instruction.op) && !instruction.over_rows)))
       throw std::logic_error("a row needs what is there when all rows are done");
     instruction.once = once;

@@ -7,7 +7,8 @@
 // softmax is three phases (largest value; sum of exponentials; quotient), a layer norm is three, a plain
 // pointwise kernel has no reduced dimension at all. A reduction may also be over all rows: it takes a row
 // value, and what it gives, and what is computed from that ("once"), is there when the last row is done: the
-// mean of a cross entropy's losses. Rows cannot use it.
+// mean of a cross entropy's losses. Rows cannot use it. Of a full value it gives one for each column, which
+// is stored and nothing else: the gradient of a layer norm's weight, beside the rows of its input's.
 //
 // Which dimension is vectorised, how wide, and how the parallel ones are dealt out is the target's business.
 #pragma once
@@ -41,12 +42,13 @@ struct Instruction {
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type
 
-  bool over_rows = false;  // a reduction: of a row value, over the kept dimensions
+  bool over_rows = false;  // a reduction: of a row or a full value, over the kept dimensions
 
   // Set by analyse():
   bool full = false;
-  int phase = 0;      // the loop in which it is computed, or after which (row) it is there
-  bool once = false;  // there when all rows are done
+  int phase = 0;        // the loop in which it is computed, or after which (row) it is there
+  bool once = false;    // there when all rows are done
+  bool column = false;  // and for each point of a row
 };
 
 struct Buffer {

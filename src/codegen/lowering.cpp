@@ -50,12 +50,14 @@ Lowering::Lowering(std::vector<Dimension> dims, Computed computed) : computed_(s
     const auto& dim = kernel_.dims[i];
     const auto variable = Index::variable(static_cast<int>(i), dim.extent);
     all_ = all_ * dim.extent + variable;
-    if (!dim.reduced) kept_ = kept_ * dim.extent + variable;
+    auto& own = dim.reduced ? reduced_ : kept_;
+    own = own * dim.extent + variable;
   }
 }
 
 Place Lowering::full_place(const std::vector<int64_t>& sizes) const { return unravel(all_, sizes); }
 Place Lowering::row_place(const std::vector<int64_t>& sizes) const { return unravel(kept_, sizes); }
+Place Lowering::column_place(const std::vector<int64_t>& sizes) const { return unravel(reduced_, sizes); }
 
 int Lowering::add(Instruction instruction) {
   // Equal instructions are recognised by their text; a kernel has few of them.
@@ -169,16 +171,35 @@ bool Lowering::over_rows(const ir::Value& input) const {
   return input.type().numel() != kernel_.kept_points() * kernel_.reduced_points();
 }
 
+/// True if it reduces the kept dimensions, all of them and no other, where the space reduces others.
+bool Lowering::over_columns(const ir::Node& node) const {
+  const auto& input = *ir::value_of(node, "self");
+  if (over_rows(input)) return false;
+  const auto place = full_place(input.type().sizes);
+  const auto dims = dims_reduced_by(node);
+  bool columns = false;
+  for (size_t d = 0; d < place.size(); ++d) {
+    const bool wanted = std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) != dims.end();
+    for (size_t v = 0; v < kernel_.dims.size(); ++v) {
+      if (kernel_.dims[v].extent == 1 || !place[d].uses(static_cast<int>(v))) continue;
+      if (wanted == kernel_.dims[v].reduced) return false;
+      columns = true;
+    }
+  }
+  return columns;
+}
+
 int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& place) {
-  const bool rows = over_rows(*ir::value_of(node, "self"));
-  if (!(place == (rows ? once_place(value.type().sizes) : row_place(value.type().sizes))))
+  const bool rows = over_rows(*ir::value_of(node, "self")), columns = over_columns(node);
+  const auto& sizes = value.type().sizes;
+  if (!(place == (rows ? once_place(sizes) : columns ? column_place(sizes) : row_place(sizes))))
     throw std::logic_error("a reduction is needed at another place than where it is computed");
   const auto& reduction = *find_reduction(node.op());
   const auto& input = *ir::value_of(node, "self");
   const auto from = rows ? row_place(input.type().sizes) : full_place(input.type().sizes);
   const auto out = in_register(value.type().dtype);
   const auto reduction_of = [&](ir::DType dtype, std::vector<int> args) {
-    return add({.op = reduction.op, .dtype = dtype, .args = std::move(args), .over_rows = rows});
+    return add({.op = reduction.op, .dtype = dtype, .args = std::move(args), .over_rows = rows || columns});
   };
   switch (reduction.op) {
     case Op::reduce_argmax:
@@ -265,6 +286,11 @@ std::vector<std::string> reduction_operators() {
   std::vector<std::string> names;
   for (const auto& r : reductions) names.emplace_back(r.name);
   return names;
+}
+
+bool finds_place(const ir::Node& node) {
+  const auto* reduction = find_reduction(node.op());
+  return reduction && (reduction->op == Op::reduce_argmax || reduction->op == Op::reduce_argmin);
 }
 
 std::vector<int64_t> dims_reduced_by(const ir::Node& node) {

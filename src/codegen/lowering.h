@@ -24,6 +24,8 @@ class Lowering {
   /// kept dimensions only.
   Place full_place(const std::vector<int64_t>& sizes) const;
   Place row_place(const std::vector<int64_t>& sizes) const;
+  /// Of a value whose elements are the points of a row.
+  Place column_place(const std::vector<int64_t>& sizes) const;
   /// Of a single number.
   static Place once_place(const std::vector<int64_t>& sizes) { return Place(sizes.size(), 0); }
 
@@ -67,12 +69,14 @@ class Lowering {
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
   bool over_rows(const ir::Value& input) const;
+  bool over_columns(const ir::Node& node) const;
   int buffer_of(const ir::Value& value, bool written);
 
   std::vector<Access> accesses_;
   Kernel kernel_;
   Computed computed_;
-  Index all_, kept_;  // the number of the point in the space, and among the kept dimensions
+  // The number of the point: in the space, among the kept dimensions, among the reduced ones.
+  Index all_, kept_, reduced_;
   std::vector<const ir::Value*> buffers_;
   std::map<const ir::Value*, int> buffer_numbers_;
   struct Key {
@@ -95,6 +99,8 @@ bool is_kernel_reduction(const ir::Node& node);
 std::vector<std::string> reduction_operators();
 /// The dimensions of its argument that it reduces.
 std::vector<int64_t> dims_reduced_by(const ir::Node& node);
+/// Whether it asks for a place, not for a value: argmax.
+bool finds_place(const ir::Node& node);
 /// Arguments that must lie in memory, because where they are read depends on data.
 std::vector<const ir::Value*> gathered_arguments(const ir::Node& node);
 

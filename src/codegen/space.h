@@ -24,4 +24,8 @@ std::optional<Space> refine_kept(const Space& space, const std::vector<int64_t>&
 /// reduce different dimensions (a space that reduces none takes the other's).
 std::optional<Space> unite(const Space& a, const Space& b);
 
+/// Both cut to the finer of the two, with the dimensions that `a` reduces: nothing unless each dimension is
+/// reduced by one of them and not by the other.
+std::optional<Space> crossed(const Space& a, const Space& b);
+
 }  // namespace graft::codegen

@@ -109,7 +109,7 @@ const char* const layer_norm_text = R"(graph(%0 "x": f32[5, 33], %1 "w": f32[33]
 TEST(Fusion, LayerNorm) { EXPECT_EQ(counts_of(layer_norm_text), kernels(1)); }
 
 TEST(Fusion, LayerNormBackward) {
-  // One for the input; the sums over the rows for weight and bias are another.
+  // The sums over the rows for weight and bias go with the rows of the input's gradient.
   EXPECT_EQ(
       counts_of(
           R"(graph(%0 "grad": f32[5, 33], %1 "x": f32[5, 33], %2 "mean": f32[5, 1], %3 "rstd": f32[5, 1], %4 "w": f32[33], %5 "b": f32[33]) {
@@ -117,7 +117,7 @@ TEST(Fusion, LayerNormBackward) {
   return (%6, %7, %8)
 }
 )"),
-      kernels(2));
+      kernels(1));
 }
 
 const char* const rms_norm_body = R"(
@@ -320,14 +320,55 @@ TEST(Fusion, no_value_of_a_reduction_computed_again_elsewhere) {
             kernels(2));
 }
 
-TEST(Fusion, no_reduction_of_other_dimensions) {
+TEST(Fusion, SumsOfRowsAndOfColumns) {
   EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[5, 33]) {
   %1: f32[5] = aten::sum.dim_IntList(self=%0, dim=[1])
   %2: f32[33] = aten::sum.dim_IntList(self=%0, dim=[0])
   return (%1, %2)
 }
 )"),
+            kernels(1));
+}
+
+// As many rows as columns: which is which is told by the dimensions, not by how many there are.
+TEST(Fusion, SumsOfASquare) {
+  for (const char* type : {"f32", "bf16", "f64", "i64"}) {
+    const std::string t = type;
+    EXPECT_EQ(counts_of("graph(%0 \"x\": " + t + "[16, 16]) {\n" + "  %1: " + t +
+                        "[16] = aten::sum.dim_IntList(self=%0, dim=[1])\n" + "  %2: " + t +
+                        "[16] = aten::sum.dim_IntList(self=%0, dim=[0])\n" + "  %3: " + t +
+                        "[16] = aten::amax(self=%0, dim=[0])\n  return (%1, %2, %3)\n}\n"),
+              kernels(1))
+        << type;
+  }
+}
+
+// What is read by column belongs to no row, even where there are as many.
+TEST(Fusion, no_row_uses_a_column) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[16, 16]) {
+  %1: f32[16, 1] = aten::sum.dim_IntList(self=%0, dim=[1], keepdim=true)
+  %2: f32[1, 16] = aten::sum.dim_IntList(self=%0, dim=[0], keepdim=true)
+  %3: f32[16, 16] = aten::mul.Tensor(self=%0, other=%1)
+  %4: f32[16, 16] = aten::add.Tensor(self=%3, other=%2)
+  %5: f32[16] = aten::sum.dim_IntList(self=%4, dim=[1])
+  %6: f32[1, 16]{1, 1} = aten::t(self=%1)
+  %7: f32[16, 16] = aten::sub.Tensor(self=%4, other=%6)
+  return (%5, %7, %2)
+}
+)"),
             kernels(2));
+}
+
+TEST(Fusion, ColumnsOfSeveralDimensions) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[3, 7, 33], %1 "y": f32[3, 7, 33]) {
+  %2: f32[3, 7, 33] = aten::mul.Tensor(self=%0, other=%1)
+  %3: f32[3, 7, 1] = aten::sum.dim_IntList(self=%2, dim=[2], keepdim=true)
+  %4: f32[3, 7, 33] = aten::sub.Tensor(self=%2, other=%3)
+  %5: f32[33] = aten::sum.dim_IntList(self=%4, dim=[0, 1])
+  return (%4, %5)
+}
+)"),
+            kernels(1));
 }
 
 TEST(Fusion, no_cycle_through_a_call) {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "target/cpu/value_emitter.h"
+#include "target/cpu/reduction_emitter.h"
 
 namespace graft::cpu {
 namespace {
@@ -20,11 +20,11 @@ using llvm::Value;
 // Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
 constexpr int64_t max_scratch_elements = 1 << 14;
 
-class KernelEmitter : ValueEmitter {
+class KernelEmitter : ReductionEmitter {
  public:
   KernelEmitter(llvm::Module& module, const Kernel& kernel, const Plan& plan, const std::string& name,
                 const Host& host)
-      : ValueEmitter(module.getContext(), kernel, plan), slots_(partial_slots(kernel)) {
+      : ReductionEmitter(module.getContext(), kernel, plan) {
     auto* type = llvm::FunctionType::get(
         b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
@@ -69,53 +69,6 @@ class KernelEmitter : ValueEmitter {
 
  private:
   // --- the loop nest
-
-  /// for (i = begin; i < end; i += step) body(i), one scope deeper.
-  void loop(Value* begin, Value* end, Value* step, const std::function<void(Value*)>& body) {
-    const size_t outer = scopes_.size() - 1;
-    stand_at(outer);
-    auto* counter = local(i64_);
-    b_.CreateStore(begin, counter);
-    auto* head = BasicBlock::Create(context_, "head", function_);
-    auto* inside = BasicBlock::Create(context_, "body", function_);
-    auto* exit = BasicBlock::Create(context_, "exit", function_);
-    scopes_[outer].terminator = b_.CreateBr(head);
-    b_.SetInsertPoint(head);
-    auto* at = b_.CreateLoad(i64_, counter);
-    b_.CreateCondBr(b_.CreateICmpSLT(at, end), inside, exit);
-    scopes_.push_back({inside, nullptr, {}});
-    b_.SetInsertPoint(inside);
-    body(at);
-    stand_at(scopes_.size() - 1);
-    b_.CreateStore(b_.CreateAdd(at, step), counter);
-    b_.CreateBr(head);
-    scopes_.pop_back();
-    scopes_[outer].block = exit;
-    scopes_[outer].terminator = nullptr;
-    b_.SetInsertPoint(exit);
-  }
-
-  /// if (flag) body(), one scope deeper.
-  void when(Value* flag, const std::function<void()>& body) {
-    const size_t outer = scopes_.size() - 1;
-    auto* inside = BasicBlock::Create(context_, "then", function_);
-    auto* exit = BasicBlock::Create(context_, "else", function_);
-    scopes_[outer].terminator = b_.CreateCondBr(flag, inside, exit);
-    scopes_.push_back({inside, nullptr, {}});
-    b_.SetInsertPoint(inside);
-    body();
-    stand_at(scopes_.size() - 1);
-    b_.CreateBr(exit);
-    scopes_.pop_back();
-    scopes_[outer].block = exit;
-    scopes_[outer].terminator = nullptr;
-    b_.SetInsertPoint(exit);
-  }
-
-  void define(size_t dim, Value* value) {
-    variables_[dim] = value;
-    depths_[dim] = static_cast<int>(scopes_.size()) - 1;
-  }
 
   void run_task(Value* task) {
     Value* rest = task;
@@ -212,36 +165,35 @@ class KernelEmitter : ValueEmitter {
         store(static_cast<int>(i));
   }
 
-  struct Accumulator {
-    int reduction;
-    Value* vector = nullptr;  // of full width, and
-    Value* single = nullptr;  // of what is left over, both memory
-    Value* vector_place = nullptr;
-    Value* single_place = nullptr;
-  };
-
   void run_phase(int phase) {
     std::vector<Accumulator> accumulators;
-    std::vector<int> stores, kept;
+    std::vector<int> stores, kept, columns;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
       if (codegen::is_reduction(i.op) && !i.over_rows && i.phase == phase + 1)
         accumulators.push_back(start(static_cast<int>(n)));
       if (i.op == Op::store && i.full && i.phase == phase) stores.push_back(static_cast<int>(n));
+      if (codegen::is_reduction(i.op) && i.column && i.phase == phase) columns.push_back(static_cast<int>(n));
     }
-    if (accumulators.empty() && stores.empty()) return;
+    if (accumulators.empty() && stores.empty() && columns.empty()) return;
     phase_ = phase;
     if (plan_.rows) kept = kept_for_later(phase);
     const auto point = [&](bool whole) {
       for (const int n : stores) store(n);
       for (const int n : kept) keep(n);
       for (auto& accumulator : accumulators) accumulate(accumulator, whole);
+      for (const int n : columns) add_to_column(n);
     };
+    run_reduced(point);
+    for (auto& accumulator : accumulators) finish(accumulator);
+  }
+
+  /// All points of a row; `point` is told whether it is for a whole vector.
+  void run_reduced(const std::function<void(bool)>& point) {
     std::vector<size_t> dims;
     for (size_t d = 0; d < kernel_.dims.size(); ++d)
       if (kernel_.dims[d].reduced && static_cast<int>(d) != plan_.vector_dim) dims.push_back(d);
     run_reduced(dims, 0, point);
-    for (auto& accumulator : accumulators) finish(accumulator);
   }
 
   void run_reduced(const std::vector<size_t>& dims, size_t next, const std::function<void(bool)>& point) {
@@ -296,132 +248,6 @@ class KernelEmitter : ValueEmitter {
     return {begin, b_.CreateSelect(b_.CreateICmpSLT(last, b_.getInt64(end)), last, b_.getInt64(end))};
   }
 
-  // --- reductions
-
-  Value* fresh(DType of, int lanes, Value* value) {
-    auto* slot = local(type_of(of, lanes));
-    b_.CreateStore(lanes == 1 ? value : b_.CreateVectorSplat(static_cast<unsigned>(lanes), value), slot);
-    return slot;
-  }
-
-  Accumulator start(int n) {
-    const auto& i = kernel_.code[static_cast<size_t>(n)];
-    Accumulator made{.reduction = n};
-    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-    const int width = plan_.rows ? plan_.width : varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
-    const bool place = i.args.size() == 2;
-    auto* identity = reduction_identity(b_, i.op, dtype);
-    made.vector = fresh(dtype, width, identity);
-    if (plan_.rows) made.single = fresh(dtype, 1, identity);
-    if (place) {
-      made.vector_place = fresh(DType::i64, width, b_.getInt64(-1));
-      if (plan_.rows) made.single_place = fresh(DType::i64, 1, b_.getInt64(-1));
-    }
-    return made;
-  }
-
-  void accumulate(Accumulator& to, bool whole) {
-    const auto& i = kernel_.code[static_cast<size_t>(to.reduction)];
-    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-    Value* x = value(i.args[0]);
-    const bool lanes = plan_.rows ? width_ > 1 : varying_[static_cast<size_t>(i.args[0])] && width_ > 1;
-    if (lanes) x = widened(x);
-    Value* place = i.args.size() == 2 ? value(i.args[1]) : nullptr;
-    if (place && lanes) place = widened(place);
-    stand_at(scopes_.size() - 1);
-    const bool into_vector = !plan_.rows || whole;
-    if (!into_vector && lanes) {
-      if (place)
-        std::tie(x, place) = best_lane(b_, i.op, dtype, x, place);
-      else
-        x = reduce_lanes(b_, i.op, dtype, x);
-    }
-    add_to(to.reduction, into_vector ? to.vector : to.single, into_vector ? to.vector_place : to.single_place,
-           x, place);
-  }
-
-  void add_to(int reduction, Value* slot, Value* place_slot, Value* x, Value* place) {
-    const auto& i = kernel_.code[static_cast<size_t>(reduction)];
-    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-    auto* old = b_.CreateLoad(x->getType(), slot);
-    if (!place) {
-      b_.CreateStore(combine(b_, i.op, dtype, old, x), slot);
-      return;
-    }
-    auto* old_place = b_.CreateLoad(place->getType(), place_slot);
-    const auto [best, best_place] = better(b_, i.op, dtype, old, old_place, x, place);
-    b_.CreateStore(best, slot);
-    b_.CreateStore(best_place, place_slot);
-  }
-
-  void finish(const Accumulator& from) {
-    const auto& i = kernel_.code[static_cast<size_t>(from.reduction)];
-    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-    stand_at(row_depth_);
-    const int width = plan_.rows ? plan_.width : varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
-    Value* x = b_.CreateLoad(type_of(dtype, width), from.vector);
-    Value* place = from.vector_place ? b_.CreateLoad(type_of(DType::i64, width), from.vector_place) : nullptr;
-    if (plan_.rows) {
-      if (width > 1) {
-        if (place)
-          std::tie(x, place) = best_lane(b_, i.op, dtype, x, place);
-        else
-          x = reduce_lanes(b_, i.op, dtype, x);
-      }
-      auto* rest = b_.CreateLoad(type_of(dtype, 1), from.single);
-      if (place) {
-        auto* rest_place = b_.CreateLoad(i64_, from.single_place);
-        std::tie(x, place) = better(b_, i.op, dtype, x, place, rest, rest_place);
-      } else {
-        x = combine(b_, i.op, dtype, x, rest);
-      }
-    }
-    if (plan_.split_dim < 0) {
-      scopes_[row_depth_].values[from.reduction] = place ? place : x;
-      return;
-    }
-    leave(from.reduction, x, place);
-  }
-
-  // --- parts of a reduction
-
-  void leave(int reduction, Value* x, Value* place) {
-    b_.CreateAlignedStore(x, partial_address(reduction, 0, part_), llvm::Align(8));
-    if (place) b_.CreateAlignedStore(place, partial_address(reduction, 1, part_), llvm::Align(8));
-  }
-
-  /// Where a part's result lies; 64 bits a lane.
-  Value* partial_address(int reduction, int which, Value* part) {
-    const int64_t slot = slots_.of[static_cast<size_t>(reduction)] + which;
-    const int64_t lanes = plan_.rows ? 1 : plan_.block;
-    Value* at = b_.CreateAdd(task_, b_.getInt64(static_cast<uint64_t>(slot * plan_.tasks)));
-    at = b_.CreateAdd(b_.CreateMul(at, b_.getInt64(static_cast<uint64_t>(plan_.parts))), part);
-    at = b_.CreateMul(at, b_.getInt64(static_cast<uint64_t>(lanes)));
-    if (!plan_.rows)
-      at = b_.CreateAdd(at, b_.CreateSub(variables_[static_cast<size_t>(plan_.vector_dim)], block_begin_));
-    return b_.CreateInBoundsGEP(i64_, function_->getArg(4), at);
-  }
-
-  /// A reduction of an earlier stage: its parts combined, always in the same order.
-  void recall(int n) {
-    const auto& i = kernel_.code[static_cast<size_t>(n)];
-    const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
-    const int width = !plan_.rows && varying_[static_cast<size_t>(i.args[0])] ? width_ : 1;
-    const bool placed = i.args.size() == 2;
-    stand_at(row_depth_);
-    auto* slot = fresh(dtype, width, reduction_identity(b_, i.op, dtype));
-    auto* place_slot = placed ? fresh(DType::i64, width, b_.getInt64(-1)) : nullptr;
-    loop(b_.getInt64(0), b_.getInt64(plan_.parts), b_.getInt64(1), [&](Value* part) {
-      const auto partial = [&](DType of, int which) {
-        return b_.CreateAlignedLoad(type_of(of, width), partial_address(n, which, part), llvm::Align(8));
-      };
-      auto* x = partial(dtype, 0);
-      add_to(n, slot, place_slot, x, placed ? partial(DType::i64, 1) : nullptr);
-    });
-    scopes_[row_depth_].values[n] = placed ? b_.CreateLoad(type_of(DType::i64, width), place_slot)
-                                           : b_.CreateLoad(type_of(dtype, width), slot);
-  }
-
   /// By this stage's reductions and stores, directly or through values that are computed again.
   std::vector<int> reductions_needed() const {
     std::vector<bool> needed(kernel_.code.size());
@@ -449,9 +275,14 @@ class KernelEmitter : ValueEmitter {
   /// The first stage: the rows of this part one after the other, and what their reductions came to.
   void run_rows() {
     std::vector<Accumulator> totals;
+    const auto columns = column_sums();
+    if (!columns.empty())
+      run_reduced([&](bool) {
+        for (const int n : columns) start_column(n);
+      });
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
-      if (!i.over_rows) continue;
+      if (!i.over_rows || i.column) continue;
       const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
       Accumulator total{.reduction = static_cast<int>(n)};
       total.single = fresh(dtype, 1, reduction_identity(b_, i.op, dtype));
@@ -486,10 +317,26 @@ class KernelEmitter : ValueEmitter {
   void store_once() {
     row_depth_ = scopes_.size() - 1;
     width_ = 1;
+    std::vector<int> stores, column_stores;
+    for (size_t n = 0; n < kernel_.code.size(); ++n) {
+      const auto& i = kernel_.code[n];
+      if (i.over_rows && !i.column) recall(static_cast<int>(n));
+      if (i.op == Op::store && i.once) (i.column ? column_stores : stores).push_back(static_cast<int>(n));
+    }
+    for (const int n : stores) store(n);
+    if (column_stores.empty()) return;
+    run_reduced([&](bool) {
+      for (const int n : column_sums()) finish_column(n);
+      for (const int n : column_stores) store(n);
+    });
+  }
+
+  std::vector<int> column_sums() const {
+    std::vector<int> found;
     for (size_t n = 0; n < kernel_.code.size(); ++n)
-      if (kernel_.code[n].over_rows) recall(static_cast<int>(n));
-    for (size_t n = 0; n < kernel_.code.size(); ++n)
-      if (kernel_.code[n].op == Op::store && kernel_.code[n].once) store(static_cast<int>(n));
+      if (codegen::is_reduction(kernel_.code[n].op) && kernel_.code[n].column)
+        found.push_back(static_cast<int>(n));
+    return found;
   }
 
   // --- dear values that a later phase needs again
@@ -510,7 +357,7 @@ class KernelEmitter : ValueEmitter {
 
   bool needed_after(int n, int phase) const {
     for (const auto& i : kernel_.code) {
-      const int when = codegen::is_reduction(i.op) ? i.phase - 1 : i.phase;
+      const int when = codegen::is_reduction(i.op) && !i.column ? i.phase - 1 : i.phase;
       if (when <= phase || (!i.full && !codegen::is_reduction(i.op))) continue;
       if (std::find(i.args.begin(), i.args.end(), n) != i.args.end()) return true;
     }
@@ -533,11 +380,7 @@ class KernelEmitter : ValueEmitter {
                           llvm::Align(4));
   }
 
-  PartialSlots slots_;
   int stage_ = 0;
-  Value* task_ = nullptr;         // where the task is one of several parts: the whole's number
-  Value* part_ = nullptr;         // which of them
-  Value* block_begin_ = nullptr;  // of a kept vector dimension, in this task
 };
 
 }  // namespace

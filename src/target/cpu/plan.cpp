@@ -21,17 +21,20 @@ int width_for(const Kernel& kernel, const Host& host) {
 }
 
 /// Of a reduction's columns, which are read row by row: the more of a row at a time, the fewer pages are
-/// touched for the same bytes. As many as the sums leave registers for, where little else is computed.
+/// touched for the same bytes. As many as there are registers for the sums and for what goes into them.
 int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
-  constexpr int kRegistersForSums = 16, kWidest = 64;
-  constexpr size_t kFewInstructions = 16;
-  int sums = 0;
+  constexpr int kWidest = 64;
+  int sums = 0, computed = 0;
   for (const auto& i : kernel.code) {
     if (codegen::is_expensive(i.op) || ir::size_of(i.dtype) > 4) return usual;
-    sums += codegen::is_reduction(i.op) ? static_cast<int>(i.args.size()) : 0;
+    if (codegen::is_reduction(i.op))
+      sums += static_cast<int>(i.args.size());
+    else if (i.full && i.op != Op::load && i.op != Op::store)
+      ++computed;
   }
-  if (kernel.code.size() > kFewInstructions) return usual;
-  int width = static_cast<int>(host.vector_bytes) / 4 * std::max(kRegistersForSums / std::max(sums, 1), 1);
+  const int registers = host.vector_bytes == 32 ? 16 : 32;  // AVX2 has half of what the others have
+  const int live = sums + std::min(1 + computed, 3);
+  int width = host.vector_bytes / 4 * (registers / live);
   while (width & (width - 1)) width &= width - 1;
   return std::clamp(width, usual, std::max(usual, kWidest));
 }
@@ -64,8 +67,9 @@ constexpr int64_t few_tasks = 64, parts_in_all = 128;
 constexpr int64_t work_per_part = 60'000;
 // Shorter rows keep what is dear from one phase to the next (emit.cpp), which parts cannot.
 constexpr int64_t shortest_split_row = 1 << 14;
-// Streams that a core's prefetcher follows, and points that do not stay near it.
-constexpr int64_t rows_at_a_time = 16, many_points = 1 << 17;
+// Rows that a core reads side by side without their evicting each other (they often start at the same place
+// of a page, and then share the same few lines of its cache), and points that do not stay near it.
+constexpr int64_t streams_at_a_time = 16, many_points = 1 << 17;
 
 /// The outermost reduced dimension that has enough of everything, or else the longest.
 int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
@@ -87,8 +91,13 @@ int64_t parts_wanted(const Kernel& kernel, const Plan& plan) {
   if (plan.tasks < few_tasks)
     wanted = std::min((parts_in_all + plan.tasks - 1) / plan.tasks, plan.work / work_per_part);
   // Columns of more than a cache's worth: a few rows at a time, each read from its start to its end.
-  if (!plan.rows && kernel.kept_points() * reduced >= many_points)
-    wanted = std::max(wanted, reduced / rows_at_a_time);
+  if (!plan.rows && kernel.kept_points() * reduced >= many_points) {
+    const auto streams = std::count_if(kernel.code.begin(), kernel.code.end(), [](const auto& i) {
+      return i.full && (i.op == Op::load || i.op == Op::store);
+    });
+    wanted =
+        std::max(wanted, reduced / std::max<int64_t>(streams_at_a_time / std::max<int64_t>(streams, 1), 4));
+  }
   return wanted;
 }
 
@@ -131,7 +140,8 @@ PartialSlots partial_slots(const Kernel& kernel) {
   for (size_t n = 0; n < kernel.code.size(); ++n)
     if (codegen::is_reduction(kernel.code[n].op)) {
       slots.of[n] = slots.count;
-      slots.count += static_cast<int>(kernel.code[n].args.size());
+      slots.count += kernel.code[n].column ? static_cast<int>(kernel.reduced_points())
+                                           : static_cast<int>(kernel.code[n].args.size());
     }
   return slots;
 }

@@ -22,6 +22,7 @@ struct Plan {
   /// memory, and a last one for what is stored once. Each stage starts by combining what the parts before it
   /// left. The parts follow from sizes alone: results do not depend on the number of threads.
   /// A kernel with reductions over rows has its rows dealt out in parts, and a second stage for what follows.
+  /// Neighbouring tasks are the parts of a row, or the columns of a part.
   int split_dim = -1;
   int64_t part = 0;  ///< elements of it (or rows) in each part, a multiple of the width if it is the vector's
   int64_t parts = 1;  ///< of each task
@@ -33,7 +34,7 @@ struct Plan {
 };
 
 /// Where in the partial memory a reduction's results begin, in numbers of (task, part): its values, then, for
-/// argmax and argmin, their places.
+/// argmax and argmin, their places; one for each column where it has that many.
 struct PartialSlots {
   std::vector<int> of;  ///< by instruction; -1: no reduction
   int count = 0;

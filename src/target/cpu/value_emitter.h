@@ -87,7 +87,7 @@ class ValueEmitter {
       for (const int arg : i.args) varies |= varying_[static_cast<size_t>(arg)];
       for (const auto& x : i.indirect) varies |= varying_[static_cast<size_t>(x.value)];
       if (i.guard >= 0) varies |= varying_[static_cast<size_t>(i.guard)];
-      if (codegen::is_reduction(i.op) && plan_.rows) varies = false;
+      if (codegen::is_reduction(i.op) && plan_.rows) varies = i.column;
       varying_[n] = varies;
     }
   }
@@ -98,7 +98,7 @@ class ValueEmitter {
     if (i.op == Op::constant) return 0;
     for (size_t d = 0; d < kernel_.dims.size(); ++d)
       if (i.index.uses(static_cast<int>(d))) depth = std::max(depth, static_cast<size_t>(depths_[d]));
-    if (codegen::is_reduction(i.op)) return row_depth_;
+    if (codegen::is_reduction(i.op)) return i.column ? scopes_.size() - 1 : row_depth_;
     const auto consider = [&](int arg) { depth = std::max(depth, depth_of(arg)); };
     for (const int arg : i.args) consider(arg);
     for (const auto& x : i.indirect) consider(x.value);
