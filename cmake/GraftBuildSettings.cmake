@@ -14,6 +14,10 @@ endif()
 # The hot loops are in torch and in generated code: -O3 on ours only costs build time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
+# First of all libraries: torch 2.11 has parts of libstdc++ (std::filesystem) inside that call functions it has not, and the first
+# library to have a name wins.
+add_link_options(-Wl,--push-state,--no-as-needed,-lstdc++,--pop-state)
+
 find_program(GRAFT_CCACHE ccache)
 if(GRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Without these ccache refuses anything that uses a precompiled header.
