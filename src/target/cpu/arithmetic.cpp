@@ -1,5 +1,7 @@
 #include "target/cpu/arithmetic.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <limits>
 #include <stdexcept>
 
@@ -89,9 +91,17 @@ Value* extreme(IRBuilderBase& b, bool largest, DType dtype, Value* x, Value* y) 
   if (ir::is_floating(dtype)) {
     if (on_arm(b))
       return b.CreateBinaryIntrinsic(largest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, x, y);
-    // x86's own gives y if either is NaN.
-    auto* wins = largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
-    return b.CreateSelect(b.CreateFCmpUNO(x, x), x, b.CreateSelect(wins, x, y));
+    // x86's own gives y if either is NaN. By name where it can be: the comparisons it is recognised by would
+    // be drawn together with those for NaN, and y, the result so far, would wait for them.
+    const auto own = [&](llvm::ArrayRef<Value*> v) -> Value* {
+      constexpr int present_rounding = 4;
+      return b.CreateIntrinsic(
+          largest ? llvm::Intrinsic::x86_avx512_max_ps_512 : llvm::Intrinsic::x86_avx512_min_ps_512, {},
+          {v[0], v[1], b.getInt32(present_rounding)});
+    };
+    auto* better = by_avx512_registers(b, {x, y}, own);
+    if (!better) better = b.CreateSelect(largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y), x, y);
+    return b.CreateSelect(b.CreateFCmpUNO(x, x), x, better);
   }
   if (dtype == DType::boolean) return largest ? b.CreateOr(x, y) : b.CreateAnd(x, y);
   const auto id = is_signed(dtype) ? (largest ? llvm::Intrinsic::smax : llvm::Intrinsic::smin)

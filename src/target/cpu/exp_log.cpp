@@ -24,14 +24,15 @@ Float log_tail(Float f) {
 /// reach all exponents. AVX-512 has an instruction for it.
 Float scaled(Float p, Float n, int exponent, Int count) {
   auto& lanes = *p.at;
-  if (lanes_of(lanes.float_type) == 16 && has_feature(lanes.b, "avx512f")) {
-    constexpr int kAllLanes = -1, kPresentRounding = 4;
-    const Float power = exponent == 0 ? n : n + exponent;
-    return lanes.of(
-        lanes.b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                                {p.value, power.value, llvm::PoisonValue::get(lanes.float_type),
-                                 lanes.b.getInt16(kAllLanes), lanes.b.getInt32(kPresentRounding)}));
-  }
+  const Float power = exponent == 0 ? n : n + exponent;
+  const auto one_instruction = [&](llvm::ArrayRef<llvm::Value*> x) -> llvm::Value* {
+    constexpr int all_lanes = -1, present_rounding = 4;
+    return lanes.b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                                   {x[0], x[1], llvm::PoisonValue::get(x[0]->getType()),
+                                    lanes.b.getInt16(all_lanes), lanes.b.getInt32(present_rounding)});
+  };
+  if (auto* made = by_avx512_registers(lanes.b, {p.value, power.value}, one_instruction))
+    return lanes.of(made);
   const Int half = count >> 1;
   return p * from_bits(half << 23) * from_bits((count - half) << 23);
 }

@@ -5,12 +5,42 @@
 #include <llvm/IR/Module.h>
 #include <llvm/TargetParser/Triple.h>
 
+#include <numeric>
+#include <vector>
+
 namespace graft::cpu {
 namespace {
 
 Lanes& lanes(const Number& x, const Number& y) { return x.lanes ? *x.lanes : *y.lanes; }
 
 }  // namespace
+
+llvm::Value* by_avx512_registers(llvm::IRBuilderBase& builder, llvm::ArrayRef<llvm::Value*> vectors,
+                                 llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> body) {
+  constexpr unsigned size = 16;
+  const unsigned lanes = lanes_of(vectors[0]->getType());
+  if (lanes % size != 0 || !vectors[0]->getType()->getScalarType()->isFloatTy() ||
+      !has_feature(builder, "avx512f"))
+    return nullptr;
+  std::vector<llvm::Value*> made;
+  for (unsigned first = 0; first < lanes; first += size) {
+    std::vector<int> part(size);
+    std::iota(part.begin(), part.end(), static_cast<int>(first));
+    std::vector<llvm::Value*> registers;
+    for (auto* vector : vectors) registers.push_back(builder.CreateShuffleVector(vector, part));
+    made.push_back(body(registers));
+  }
+  while (made.size() > 1) {  // both halves of each pair, in a row
+    std::vector<llvm::Value*> wider;
+    for (size_t i = 0; i + 1 < made.size(); i += 2) {
+      std::vector<int> both(2 * lanes_of(made[i]->getType()));
+      std::iota(both.begin(), both.end(), 0);
+      wider.push_back(builder.CreateShuffleVector(made[i], made[i + 1], both));
+    }
+    made = std::move(wider);
+  }
+  return made[0];
+}
 
 unsigned lanes_of(llvm::Type* type) {
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);

@@ -4,6 +4,7 @@
 // Lanes is where instructions go and how wide the vectors are; Float, Int and Mask are values of that width,
 // or scalars where the width is one. A plain number beside them stands for the same number in all lanes.
 #pragma once
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/IRBuilder.h>
 
 #include <string_view>
@@ -61,6 +62,10 @@ class Lanes {
 /// What the builder's function says it may use: "fma", "f16c". See set_target() in jit.h.
 bool has_feature(const llvm::IRBuilderBase& builder, std::string_view feature);
 bool on_arm(const llvm::IRBuilderBase& builder);
+/// `body` on the registers of 16 floats that the vectors are made of, where those are AVX-512's; null where
+/// they are not.
+llvm::Value* by_avx512_registers(llvm::IRBuilderBase& builder, llvm::ArrayRef<llvm::Value*> vectors,
+                                 llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> body);
 /// The lanes' number of elements, 1 for a scalar type.
 unsigned lanes_of(llvm::Type* type);
 /// `scalar`, or as many of them as `like` has.

@@ -16,8 +16,8 @@ int width_for(const Kernel& kernel, const Host& host) {
     if (i.op == Op::load && i.indirect.empty()) usual = std::max(usual, ir::size_of(i.dtype));
   }
   const int lanes = static_cast<int>(host.vector_bytes / std::max<int64_t>(usual, 1));
-  const int registers = host.vector_bytes >= 64 ? 1 : host.vector_bytes >= 32 ? 2 : 4;
-  return std::clamp(lanes * registers, 4, 16);
+  const bool many_wide_ones = host.vector_bytes >= 64;
+  return std::clamp(lanes * (host.vector_bytes >= 32 ? 2 : 4), 4, many_wide_ones ? 32 : 16);
 }
 
 /// Of a reduction's columns, which are read row by row: the more of a row at a time, the fewer pages are
