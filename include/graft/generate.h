@@ -84,16 +84,16 @@ struct GenerateCall {
 /// `prompt` has input_ids [batch, seq] and may have an attention_mask of the same shape, with padding on the
 /// left; without one, pad tokens are padding where transformers would say so. Gives [batch, seq + new],
 /// int64; it is shorter than asked for where every row has ended. For an encoder-decoder the prompt is what
-/// the encoder reads, padding on either side, and the result what the decoder wrote, its start token first.
+/// the encoder reads, padding on either side (without an attention_mask it reads all of it), and the result
+/// what the decoder wrote, its start token first.
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 
 /// Generation with a compiled decode step: one program serves all steps, and later prompts too as long as the
-/// batch stays the same and they fit the cache that is there. The prompt itself is run eagerly. Not for
-/// encoder-decoders, whose cache is no static one yet.
-/// One call at a time.
+/// batch stays the same and they fit the cache that is there. The prompt itself, or what an encoder reads, is
+/// run eagerly. One call at a time.
 class Decoder {
  public:
   explicit Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options = {});

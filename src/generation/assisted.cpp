@@ -6,7 +6,6 @@
 
 #include "generation/choice.h"
 #include "generation/draft.h"
-#include "generation/rotation_limit.h"
 #include "graft/error.h"
 
 namespace graft::generation {
@@ -81,8 +80,8 @@ bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const Gen
                      std::string(looks_up ? "prompt_lookup_num_tokens" : "an assistant_model") +
                      " is for one prompt at a time, and there are " + std::to_string(prompt.batch()));
   if (call.assistant_model) check_draft(*call.assistant_model, model);
-  const auto limit = rotation_limit(model);
-  if (const int64_t total = prompt.length() + prompt.new_tokens; limit && total > *limit)
+  const auto limit = model.rotation_limit();
+  if (const int64_t total = prompt.cached() + 1; limit && total > *limit)
     throw UsageError("[generate] " + std::to_string(total) + " tokens are more than the " +
                      std::to_string(*limit) +
                      " this model was trained for; beyond them its rotary positions change with the longest "

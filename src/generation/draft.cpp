@@ -73,6 +73,17 @@ std::vector<int64_t> Draft::after(const std::vector<int64_t>& ids, int64_t most)
   }
 }
 
+std::unique_ptr<Candidates> make_candidates(
+    const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call,
+    const std::function<std::shared_ptr<Steps>(const std::shared_ptr<PreTrainedModel>&)>& steps_of) {
+  const auto& draft = call.assistant_model;
+  if (!draft)
+    return std::make_unique<PromptLookup>(*config.prompt_lookup_num_tokens, config.max_matching_ngram_size);
+  auto own = prompt;
+  own.virtual_tokens = 0;  // the adapters are the model's, not the draft's
+  return std::make_unique<Draft>(steps_of(draft), own, config, draft->position_limit());
+}
+
 void check_draft(const PreTrainedModel& draft, const PreTrainedModel& model) {
   if (is_encoder_decoder(draft) != is_encoder_decoder(model))
     throw UsageError("[generate] " + draft.architecture() + " cannot go ahead of " + model.architecture() +

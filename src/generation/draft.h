@@ -29,6 +29,12 @@ class Draft : public Candidates {
   int64_t last_position_;     ///< of the prompt
 };
 
+/// What a call's guesses come from: its draft model, over steps that `steps_of` makes for it, or else the
+/// text.
+std::unique_ptr<Candidates> make_candidates(
+    const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call,
+    const std::function<std::shared_ptr<Steps>(const std::shared_ptr<PreTrainedModel>&)>& steps_of);
+
 /// UsageError where `draft` cannot go ahead of `model`.
 void check_draft(const PreTrainedModel& draft, const PreTrainedModel& model);
 
