@@ -58,6 +58,10 @@ struct GenerationConfig {
   int64_t max_matching_ngram_size = 2;          ///< of the tokens that are looked up
   int64_t num_assistant_tokens = 20;            ///< guesses at a time by GenerateCall's assistant_model
   double assistant_confidence_threshold = 0.4;  ///< it stops after a guess that it gives less probability
+  /// With do_sample and an assistant_model: its guesses are drawn, and kept by chance so that the result has
+  /// the model's own probabilities, as in transformers. More are kept; a seed gives other tokens than
+  /// without.
+  bool speculative_sampling = false;
 
   /// DIR/generation_config.json, or where there is none what DIR/config.json says of generation. A field that
   /// asks for what is not implemented (beam search, say) is a ConfigError that names it.
