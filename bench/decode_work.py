@@ -29,4 +29,8 @@ class DecodeWork:
 
 
 def load(request):
+    if request["how"].startswith("llama.cpp"):
+        import llama_work
+
+        return llama_work.load(request)
     return DecodeWork(Path(request["folder"]), request["new_tokens"], request["how"])

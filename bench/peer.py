@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 
-PACKAGES = ("torch", "transformers", "accelerate", "safetensors", "peft")
+PACKAGES = ("torch", "transformers", "accelerate", "safetensors", "peft", "llama-cpp-python")
 
 
 def versions():

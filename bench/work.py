@@ -144,7 +144,17 @@ def make_files(request):
     """The checkpoint and the inputs of a row, random but always the same."""
     folder, config = Path(request["folder"]), request["config"]
     torch.manual_seed(0)
-    if config:
+    if request["model_file"]:
+        import transformers
+
+        file = Path(request["model_file"])
+        model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        # transformers takes it for quantised and would not save it, though its weights are plain numbers.
+        del model.config.quantization_config
+        plain = type(model)(model.config)
+        plain.load_state_dict(model.state_dict())
+        plain.save_pretrained(folder / "model")
+    elif config:
         import transformers
 
         made = transformers.AutoConfig.for_model(**config)

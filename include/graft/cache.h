@@ -4,8 +4,8 @@
 // capacity: shapes never change, which is what a compiled decode step needs. Both hold [batch, heads, length,
 // head_dim] per layer.
 //
-// A compiled model takes a StaticCache that holds tokens: its buffers and its position are inputs that the
-// program changes in place, so that one program serves every step.
+// A compiled model takes a StaticCache (or an EncoderDecoderCache over one) that holds tokens: its buffers
+// and its position are inputs that the program changes in place, so that one program serves every step.
 //
 //   auto cache = std::make_shared<graft::StaticCache>(256);
 //   model->forward({.input_ids = prompt, .past_key_values = cache});       // makes the buffers
@@ -64,20 +64,6 @@ class GrowingCache : public KVCache {
   int64_t seen_ = 0;
 };
 
-/// An encoder-decoder's: a growing cache of the decoder's own tokens, and beside it the encoder's keys and
-/// values of each layer. Once it holds those, calls need no encoder and no input_ids.
-class EncoderDecoderCache : public GrowingCache {
- public:
-  bool holds_encoder() const { return !encoder_.empty(); }
-  /// The encoder's keys and values for one layer; undefined before keep_encoder().
-  std::pair<at::Tensor, at::Tensor> encoder(int64_t layer) const;
-  void keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values);
-  void reset() override;
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> encoder_;
-};
-
 class StaticCache : public KVCache {
  public:
   /// Room for `capacity` tokens; going past it is a UsageError before anything is written.
@@ -97,6 +83,40 @@ class StaticCache : public KVCache {
   std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
   int64_t capacity_, seen_ = 0;
   mutable at::Tensor position_;  // `seen_` on the layers' device
+};
+
+/// An encoder-decoder's: a cache of the decoder's own tokens, and beside it the encoder's keys and values of
+/// each layer. Once it holds those, calls need no encoder and no input_ids.
+class EncoderDecoderCache : public KVCache {
+ public:
+  /// Growing.
+  EncoderDecoderCache();
+  /// Static: room for `capacity` tokens of the decoder. The encoder's are kept filled up with zeros to
+  /// `source_capacity`, so that sources of different lengths are one program: after the first call
+  /// attention_mask is as long as that and has zeros for what was filled up.
+  EncoderDecoderCache(int64_t capacity, int64_t source_capacity);
+
+  bool holds_encoder() const { return !encoder_.empty(); }
+  /// The encoder's keys and values for one layer; undefined before keep_encoder().
+  std::pair<at::Tensor, at::Tensor> encoder(int64_t layer) const;
+  void keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values);
+
+  std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,
+                                           const at::Tensor& values) override {
+    return own_->update(layer, keys, values);
+  }
+  void advance(int64_t tokens) override { own_->advance(tokens); }
+  int64_t seen() const override { return own_->seen(); }
+  at::Tensor seen_tensor(const at::Device& device) const override { return own_->seen_tensor(device); }
+  int64_t attended_length(int64_t new_tokens) const override { return own_->attended_length(new_tokens); }
+  void reset() override;
+  void drop_last(int64_t tokens) override { own_->drop_last(tokens); }
+  std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
+
+ private:
+  std::shared_ptr<KVCache> own_;  // the decoder's
+  int64_t source_capacity_ = 0;   // 0: as long as the source is
+  std::vector<std::pair<at::Tensor, at::Tensor>> encoder_;
 };
 
 }  // namespace graft

@@ -58,6 +58,10 @@ struct GenerationConfig {
   int64_t max_matching_ngram_size = 2;          ///< of the tokens that are looked up
   int64_t num_assistant_tokens = 20;            ///< guesses at a time by GenerateCall's assistant_model
   double assistant_confidence_threshold = 0.4;  ///< it stops after a guess that it gives less probability
+  /// With do_sample and an assistant_model: its guesses are drawn, and kept by chance so that the result has
+  /// the model's own probabilities, as in transformers. More are kept; a seed gives other tokens than
+  /// without.
+  bool speculative_sampling = false;
 
   /// DIR/generation_config.json, or where there is none what DIR/config.json says of generation. A field that
   /// asks for what is not implemented (beam search, say) is a ConfigError that names it.
@@ -84,16 +88,16 @@ struct GenerateCall {
 /// `prompt` has input_ids [batch, seq] and may have an attention_mask of the same shape, with padding on the
 /// left; without one, pad tokens are padding where transformers would say so. Gives [batch, seq + new],
 /// int64; it is shorter than asked for where every row has ended. For an encoder-decoder the prompt is what
-/// the encoder reads, padding on either side, and the result what the decoder wrote, its start token first.
+/// the encoder reads, padding on either side (without an attention_mask it reads all of it), and the result
+/// what the decoder wrote, its start token first.
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call = {});
 
 /// Generation with a compiled decode step: one program serves all steps, and later prompts too as long as the
-/// batch stays the same and they fit the cache that is there. The prompt itself is run eagerly. Not for
-/// encoder-decoders, whose cache is no static one yet.
-/// One call at a time.
+/// batch stays the same and they fit the cache that is there. The prompt itself, or what an encoder reads, is
+/// run eagerly. One call at a time.
 class Decoder {
  public:
   explicit Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options = {});

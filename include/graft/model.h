@@ -90,6 +90,10 @@ class PreTrainedModel : public torch::nn::Module {
 
   /// How many positions the model has a table for; none where any position can be computed (rotary ones).
   virtual std::optional<int64_t> position_limit() const { return {}; }
+  /// Up to how many positions a token comes out the same whatever else is in its call; none where it always
+  /// does. Beyond it rotary positions with "dynamic" scaling and LongRoPE follow the longest position of a
+  /// call, so that a row would depend on the other rows, and a token on those guessed after it.
+  virtual std::optional<int64_t> rotation_limit() const { return {}; }
 
   /// Writes config.json and model.safetensors (or shards), each whole or not at all. A tensor that two names
   /// share is stored once.

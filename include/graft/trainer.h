@@ -100,7 +100,8 @@ struct JsonlOptions {
 
 /// A file with one JSON object a line: {"input_ids": [..][, "labels": [..]]}, {"text": ..[, "text_pair":
 /// ..]}, {"prompt": .., "completion": ..}, of which the prompt is not judged, or {"messages": [..][, "tools":
-/// [..]]}, put through the model's chat template; for a classifier with "label". Other fields are left alone.
+/// [..]]}, put through the model's chat template; for a classifier with "label". An encoder-decoder reads
+/// the prompt (or input_ids) and is to write the completion (or labels). Other fields are left alone.
 /// FormatError names the line and the reason. Text goes through the tokenizer in the folder `tokenizer`.
 std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path,
                                                const PreTrainedModel& model,

@@ -250,14 +250,19 @@ void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t
           "row or none. Split the batch by adapter");
 }
 
-VirtualTokens PeftModel::State::virtual_tokens(const std::vector<std::string>& names) const {
+const Adapter* PeftModel::State::prompting(const std::vector<std::string>& names) const {
   // By row they are all the same, or none of them is a prompt: check_rows().
   const auto working = names.empty() ? (disabled ? std::vector<std::string>() : active)
                                      : std::vector<std::string>{names.front()};
   for (const auto& name : working)
     if (name != "__base__")
-      if (const auto* prompt = adapters::as_prompt(get(name).shared)) return prompt->virtual_tokens();
-  return {};
+      if (const auto& adapter = get(name); adapters::as_prompt(adapter.shared)) return &adapter;
+  return nullptr;
+}
+
+VirtualTokens PeftModel::State::virtual_tokens(const std::vector<std::string>& names) const {
+  const auto* adapter = prompting(names);
+  return adapter ? adapters::as_prompt(adapter->shared)->virtual_tokens() : VirtualTokens();
 }
 
 std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::string>& names, int64_t batch,
@@ -306,6 +311,12 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
       adapters::with_virtual_tokens(state_->virtual_tokens(call.adapter_names), inputs, *model_));
   state_->add_penalties(out, *routing);
   return out;
+}
+
+int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
+  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  const auto* adapter = state_->prompting(call.adapter_names);
+  return adapter ? adapter->config.integer("num_virtual_tokens") : 0;
 }
 
 void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config) {

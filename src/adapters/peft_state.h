@@ -55,7 +55,9 @@ struct PeftModel::State {
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<adapters::Site>>> sites() const;
   /// Adds to the loss what the adapters at work ask for in training.
   void add_penalties(ModelOutput& out, const adapters::Routing& by) const;
-  /// Of the adapter that serves this call, if it is a prompt's; `names` are the rows', or none.
+  /// The adapter that serves this call, if it is a prompt's, else null; `names` are the rows', or none.
+  const adapters::Adapter* prompting(const std::vector<std::string>& names) const;
+  /// Its tokens.
   VirtualTokens virtual_tokens(const std::vector<std::string>& names) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;

@@ -6,7 +6,6 @@
 
 #include "generation/choice.h"
 #include "generation/draft.h"
-#include "generation/rotation_limit.h"
 #include "graft/error.h"
 
 namespace graft::generation {
@@ -31,8 +30,23 @@ class Row {
   }
 
   /// The token that follows; false where the row ends with it.
-  bool add(const at::Tensor& logits) {
-    const auto token = choose_(logits, sequence(), length_);
+  bool add(const at::Tensor& logits) { return put(choose_(logits, sequence(), length_)); }
+
+  /// Speculative sampling (Leviathan et al. 2023): a guess that was drawn by q is kept with probability
+  /// min(1, p / q), else a token is drawn by what p has more than q. Either way it is a draw by p. Whether
+  /// the guess was kept, and whether the row goes on.
+  std::pair<bool, bool> judge(const at::Tensor& logits, int64_t guess, const at::Tensor& drawn_by) {
+    const auto p = choose_.probabilities(logits, sequence(), length_), q = drawn_by.unsqueeze(0);
+    const auto at_guess = [guess](const at::Tensor& x) { return x.select(1, guess).item<double>(); };
+    if (choose_.number() * at_guess(q) <= at_guess(p))
+      return {true, put(at::full({1}, guess, sequence_.options()))};
+    const auto rest = (p - q).clamp_min(0);
+    // Nothing is left where the two differ by a rounding only.
+    return {false, put(choose_.draw(rest.sum().item<double>() > 0 ? rest : p))};
+  }
+
+  /// False where the row ends with it.
+  bool put(const at::Tensor& token) {
     sequence_.select(1, made()).copy_(token);
     ids_.push_back(token.item<int64_t>());
     const bool go_on = !call_.on_tokens || call_.on_tokens({ids_.back()});
@@ -66,11 +80,50 @@ class Row {
   std::vector<int64_t> ids_;
 };
 
+/// What became of guesses.
+struct Judged {
+  size_t kept = 0;
+  bool ended = false;
+};
+
+/// Drawn guesses: kept by chance.
+Judged judge_drawn(Row& row, const Guesses& guesses, const at::Tensor& logits) {
+  Judged found;
+  while (found.kept < guesses.tokens.size()) {
+    const auto place = static_cast<int64_t>(found.kept);
+    const auto [kept, goes_on] =
+        row.judge(logits.select(1, place), guesses.tokens[found.kept], guesses.probabilities[place]);
+    found.kept += kept ? 1 : 0;
+    found.ended = !goes_on;
+    if (!kept || found.ended) return found;
+  }
+  found.ended = !row.add(logits.select(1, static_cast<int64_t>(found.kept)));
+  return found;
+}
+
+/// Others: kept where the model chose the same token.
+Judged judge_chosen(Row& row, const Guesses& guesses, const at::Tensor& logits) {
+  const auto& tokens = guesses.tokens;
+  Judged found{.ended = !row.add(logits.select(1, 0))};
+  while (!found.ended && found.kept < tokens.size() && row.ids().back() == tokens[found.kept]) {
+    ++found.kept;
+    found.ended = !row.add(logits.select(1, static_cast<int64_t>(found.kept)));
+  }
+  // The last token may be a guess, too, if the row ends with it.
+  if (found.ended && found.kept < tokens.size() && row.ids().back() == tokens[found.kept]) ++found.kept;
+  return found;
+}
+
 }  // namespace
 
 bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call,
                  const PreTrainedModel& model) {
   const bool looks_up = config.prompt_lookup_num_tokens.has_value();
+  if (config.speculative_sampling && !(config.do_sample && call.assistant_model))
+    throw UsageError(
+        "[generate] speculative_sampling draws from a smaller model's probabilities: it needs do_sample and "
+        "an "
+        "assistant_model");
   if (!looks_up && !call.assistant_model) return false;
   if (looks_up && call.assistant_model)
     throw UsageError(
@@ -81,8 +134,8 @@ bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const Gen
                      std::string(looks_up ? "prompt_lookup_num_tokens" : "an assistant_model") +
                      " is for one prompt at a time, and there are " + std::to_string(prompt.batch()));
   if (call.assistant_model) check_draft(*call.assistant_model, model);
-  const auto limit = rotation_limit(model);
-  if (const int64_t total = prompt.length() + prompt.new_tokens; limit && total > *limit)
+  const auto limit = model.rotation_limit();
+  if (const int64_t total = prompt.cached() + 1; limit && total > *limit)
     throw UsageError("[generate] " + std::to_string(total) + " tokens are more than the " +
                      std::to_string(*limit) +
                      " this model was trained for; beyond them its rotary positions change with the longest "
@@ -97,24 +150,18 @@ at::Tensor run_assisted(Steps& steps, Candidates& candidates, const Prompt& prom
   if (!row.add(steps.start(prompt))) return row.sequence().contiguous();
   for (;;) {
     const auto guesses = candidates.after(row.ids(), row.room());
-    const auto [tokens, positions] = row.with(guesses);
-    size_t kept = 0;
-    if (guesses.empty()) {
+    const auto [tokens, positions] = row.with(guesses.tokens);
+    if (guesses.tokens.empty()) {
       if (!row.add(steps.next(tokens, positions))) break;
-    } else {
-      const auto logits = steps.several(tokens, positions);
-      bool ended = !row.add(logits.select(1, 0));
-      while (!ended && kept < guesses.size() && row.ids().back() == guesses[kept]) {
-        ++kept;
-        ended = !row.add(logits.select(1, static_cast<int64_t>(kept)));
-      }
-      if (!ended) steps.forget(static_cast<int64_t>(guesses.size() - kept));
-      // The last token may be a guess, too, if the row ends with it.
-      if (ended && kept < guesses.size() && row.ids().back() == guesses[kept]) ++kept;
-      if (call.on_candidates)
-        call.on_candidates(static_cast<int64_t>(guesses.size()), static_cast<int64_t>(kept));
-      if (ended) break;
+      continue;
     }
+    const auto logits = steps.several(tokens, positions);
+    const auto found = guesses.probabilities.defined() ? judge_drawn(row, guesses, logits)
+                                                       : judge_chosen(row, guesses, logits);
+    if (call.on_candidates)
+      call.on_candidates(static_cast<int64_t>(guesses.tokens.size()), static_cast<int64_t>(found.kept));
+    if (found.ended) break;
+    steps.forget(static_cast<int64_t>(guesses.tokens.size() - found.kept));
   }
   return row.sequence().contiguous();
 }

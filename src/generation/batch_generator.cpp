@@ -8,7 +8,6 @@
 
 #include "adapters/method.h"
 #include "generation/choice.h"
-#include "generation/rotation_limit.h"
 #include "generation/static_steps.h"
 #include "graft/error.h"
 #include "models/architecture.h"
@@ -98,7 +97,7 @@ void check_model(const PreTrainedModel& model, const BatchOptions& options) {
   if (task != Task::causal_lm)
     throw UsageError("[batch] " + model.architecture() +
                      " has no head for the next token: load it by AutoModelForCausalLM::from_pretrained");
-  const auto limit = generation::rotation_limit(model);
+  const auto limit = model.rotation_limit();
   if (limit && options.capacity > *limit)
     throw UsageError("[batch] beyond " + std::to_string(*limit) +
                      " tokens this model's rotary positions change with the longest row, so that requests "

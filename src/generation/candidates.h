@@ -1,15 +1,23 @@
 // Guesses of what comes next, for a model to check several tokens in one call (assisted decoding).
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
 namespace graft::generation {
 
+struct Guesses {
+  std::vector<int64_t> tokens = {};
+  /// [tokens, vocab], on the host: what each was drawn by, where they were drawn (speculative sampling).
+  at::Tensor probabilities = {};
+};
+
 class Candidates {
  public:
   virtual ~Candidates() = default;
   /// At most `most` tokens that may follow `ids`, the sequence so far; none where there is no guess.
-  virtual std::vector<int64_t> after(const std::vector<int64_t>& ids, int64_t most) = 0;
+  virtual Guesses after(const std::vector<int64_t>& ids, int64_t most) = 0;
   /// As many as after() gives in any call.
   virtual int64_t most() const = 0;
 };
@@ -19,7 +27,7 @@ class Candidates {
 class PromptLookup : public Candidates {
  public:
   PromptLookup(int64_t tokens, int64_t ngram) : tokens_(tokens), ngram_(ngram) {}
-  std::vector<int64_t> after(const std::vector<int64_t>& ids, int64_t most) override;
+  Guesses after(const std::vector<int64_t>& ids, int64_t most) override;
   int64_t most() const override { return tokens_; }
 
  private:

@@ -16,6 +16,13 @@ class Choice {
   /// prompt.
   at::Tensor operator()(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length);
 
+  /// What it draws by, [batch, vocab] on the host.
+  at::Tensor probabilities(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length) const;
+  /// A token of each row of such, [batch]; they need not sum to one.
+  at::Tensor draw(const at::Tensor& probabilities) const;
+  /// A number from 0 to 1.
+  double number() const;
+
  private:
   GenerationConfig config_;
   at::Generator generator_;

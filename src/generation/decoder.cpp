@@ -4,10 +4,8 @@
 #include "generation/assisted.h"
 #include "generation/draft.h"
 #include "generation/static_steps.h"
-#include "graft/error.h"
 
 namespace graft {
-using generation::Prompt;
 using generation::StaticSteps;
 
 struct Decoder::Impl {
@@ -21,16 +19,12 @@ struct Decoder::Impl {
   std::shared_ptr<PreTrainedModel> draft;
   std::shared_ptr<StaticSteps> draft_steps;
 
-  std::unique_ptr<generation::Candidates> candidates(const Prompt& prompt, const GenerationConfig& config,
-                                                     const GenerateCall& call) {
-    if (!call.assistant_model)
-      return std::make_unique<generation::PromptLookup>(*config.prompt_lookup_num_tokens,
-                                                        config.max_matching_ngram_size);
-    if (draft != call.assistant_model) {
-      draft = call.assistant_model;
+  std::shared_ptr<generation::Steps> steps_of_draft(const std::shared_ptr<PreTrainedModel>& model) {
+    if (draft != model) {
+      draft = model;
       draft_steps = std::make_shared<StaticSteps>(generation::runner(draft, options));
     }
-    return std::make_unique<generation::Draft>(draft_steps, prompt, config, draft->position_limit());
+    return draft_steps;
   }
 };
 
@@ -48,15 +42,14 @@ at::Tensor Decoder::generate(const ModelInputs& given, const GenerationConfig& c
                              const GenerateCall& call) {
   const auto& model = *impl_->runner.model;
   if (!impl_->runner.peft) generation::refuse_adapters(call);
-  if (generation::is_encoder_decoder(model))
-    throw UsageError("[generate] the decode step of an encoder-decoder (" + model.architecture() +
-                     ") cannot be compiled yet: generate without compiling");
-  const auto prompt = generation::prepare(given, config, model);
+  const auto prompt =
+      generation::prepare(given, config, model, impl_->runner.virtual_tokens(call.adapter_names));
   if (!is_assisted(prompt, config, call, model)) {
     impl_->steps.prepare(call.adapter_names, 0);
     return run(impl_->steps, prompt, config, call);
   }
-  const auto candidates = impl_->candidates(prompt, config, call);
+  const auto candidates = make_candidates(prompt, config, call,
+                                          [this](const auto& draft) { return impl_->steps_of_draft(draft); });
   impl_->steps.prepare(call.adapter_names, candidates->most());
   return run_assisted(impl_->steps, *candidates, prompt, config, call);
 }

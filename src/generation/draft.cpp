@@ -4,14 +4,16 @@
 
 #include <algorithm>
 
-#include "generation/scores.h"
 #include "graft/error.h"
 
 namespace graft::generation {
 namespace {
 
-GenerationConfig greedy(GenerationConfig config) {
-  config.do_sample = false;
+/// Greedy, unless it is to draw; then by draws of its own.
+GenerationConfig of_draft(GenerationConfig config) {
+  constexpr uint64_t other = 0x9e3779b97f4a7c15;
+  config.do_sample = config.do_sample && config.speculative_sampling;
+  if (config.seed) config.seed = *config.seed ^ other;
   return config;
 }
 
@@ -21,7 +23,8 @@ Draft::Draft(std::shared_ptr<Steps> steps, const Prompt& prompt, const Generatio
              std::optional<int64_t> position_limit)
     : steps_(std::move(steps)),
       prompt_(prompt),
-      config_(greedy(config)),
+      config_(of_draft(config)),
+      choose_(config_),
       limit_(position_limit),
       last_position_(prompt.positions.select(1, prompt.length() - 1).item<int64_t>()) {}
 
@@ -49,28 +52,44 @@ at::Tensor Draft::catch_up(const std::vector<int64_t>& ids) {
   return logits;
 }
 
-std::vector<int64_t> Draft::after(const std::vector<int64_t>& ids, int64_t most) {
+Guesses Draft::after(const std::vector<int64_t>& ids, int64_t most) {
   most = std::min(most, config_.num_assistant_tokens);
-  std::vector<int64_t> guesses;
+  Guesses guesses;
   if (most < 1) return guesses;
-  guesses.reserve(static_cast<size_t>(most));
   auto logits = catch_up(ids);
   if (!logits.defined()) return guesses;
+  guesses.tokens.reserve(static_cast<size_t>(most));
+  std::vector<at::Tensor> drawn_by;
   auto sequence = ids;
   for (;;) {
     const auto so_far = at::tensor(sequence, prompt_.ids.options()).unsqueeze(0);
-    const auto scores = scores_of(logits.to(at::kFloat), so_far, prompt_.length(), config_);
-    const auto token = scores.argmax(-1).item<int64_t>();
-    guesses.push_back(token);
+    const auto probabilities = choose_.probabilities(logits, so_far, prompt_.length());
+    const auto token =
+        (config_.do_sample ? choose_.draw(probabilities) : probabilities.argmax(-1)).item<int64_t>();
+    if (config_.do_sample) drawn_by.push_back(probabilities);
+    guesses.tokens.push_back(token);
     sequence.push_back(token);
     const auto& eos = config_.eos_token_id;
     const bool unsure =
-        scores.softmax(-1).select(1, token).item<double>() < config_.assistant_confidence_threshold;
-    if (unsure || static_cast<int64_t>(guesses.size()) == most || !has_room() ||
+        probabilities.select(1, token).item<double>() < config_.assistant_confidence_threshold;
+    if (unsure || static_cast<int64_t>(guesses.tokens.size()) == most || !has_room() ||
         std::find(eos.begin(), eos.end(), token) != eos.end())
-      return guesses;
+      break;
     logits = feed(token);
   }
+  if (config_.do_sample) guesses.probabilities = at::cat(drawn_by);
+  return guesses;
+}
+
+std::unique_ptr<Candidates> make_candidates(
+    const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call,
+    const std::function<std::shared_ptr<Steps>(const std::shared_ptr<PreTrainedModel>&)>& steps_of) {
+  const auto& draft = call.assistant_model;
+  if (!draft)
+    return std::make_unique<PromptLookup>(*config.prompt_lookup_num_tokens, config.max_matching_ngram_size);
+  auto own = prompt;
+  own.virtual_tokens = 0;  // the adapters are the model's, not the draft's
+  return std::make_unique<Draft>(steps_of(draft), own, config, draft->position_limit());
 }
 
 void check_draft(const PreTrainedModel& draft, const PreTrainedModel& model) {

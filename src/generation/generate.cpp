@@ -87,21 +87,16 @@ std::shared_ptr<Steps> steps_of(const PreTrainedModel& model, ModelCall forward)
   return std::make_shared<GrowingSteps>(std::move(forward));
 }
 
-std::unique_ptr<Candidates> candidates(const Prompt& prompt, const GenerationConfig& config,
-                                       const GenerateCall& call) {
-  const auto& draft = call.assistant_model;
-  if (!draft)
-    return std::make_unique<PromptLookup>(*config.prompt_lookup_num_tokens, config.max_matching_ngram_size);
-  const auto forward = [draft](const ModelInputs& inputs) { return draft->forward(inputs); };
-  return std::make_unique<Draft>(steps_of(*draft, forward), prompt, config, draft->position_limit());
+std::shared_ptr<Steps> steps_of_draft(const std::shared_ptr<PreTrainedModel>& draft) {
+  return steps_of(*draft, [draft](const ModelInputs& inputs) { return draft->forward(inputs); });
 }
 
-at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const ModelInputs& given,
+at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const Prompt& prompt,
                  const GenerationConfig& config, const GenerateCall& call) {
-  const auto prompt = prepare(given, config, model);
   const auto steps = steps_of(model, forward);
   if (!is_assisted(prompt, config, call, model)) return generation::run(*steps, prompt, config, call);
-  return run_assisted(*steps, *candidates(prompt, config, call), prompt, config, call);
+  const auto candidates = make_candidates(prompt, config, call, steps_of_draft);
+  return run_assisted(*steps, *candidates, prompt, config, call);
 }
 
 }  // namespace
@@ -110,15 +105,17 @@ at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const M
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
   generation::refuse_adapters(call);
-  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs); }, model, prompt,
-                           config, call);
+  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs); }, model,
+                           generation::prepare(prompt, config, model), config, call);
 }
 
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
-  return generation::go_on(
-      [&](const ModelInputs& inputs) { return model.forward(inputs, {call.adapter_names}); },
-      *model.base_model(), prompt, config, call);
+  const AdapterCall adapters{call.adapter_names};
+  const auto prepared =
+      generation::prepare(prompt, config, *model.base_model(), model.num_virtual_tokens(adapters));
+  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs, adapters); },
+                           *model.base_model(), prepared, config, call);
 }
 
 }  // namespace graft

@@ -47,9 +47,13 @@ void check_vocabulary(const at::Tensor& ids, const Config& config) {
                      ", and the model's vocabulary has " + std::to_string(*vocab) + " tokens");
 }
 
+at::Tensor given_mask(const ModelInputs& given, const at::Tensor& ids) {
+  return given.attention_mask.to(ids.device()).ne(0).to(at::kLong);
+}
+
 /// As given; else pad tokens are padding, unless a pad token is also what ends a row.
 at::Tensor mask_of(const ModelInputs& given, const at::Tensor& ids, const GenerationConfig& config) {
-  if (given.attention_mask.defined()) return given.attention_mask.to(ids.device()).ne(0).to(at::kLong);
+  if (given.attention_mask.defined()) return given_mask(given, ids);
   const auto& eos = config.eos_token_id;
   const auto pad = config.pad_token_id;
   if (!pad || std::find(eos.begin(), eos.end(), *pad) != eos.end()) return at::ones_like(ids);
@@ -85,12 +89,13 @@ int64_t new_tokens(const GenerationConfig& config, int64_t length, const PreTrai
   return std::max<int64_t>(1, std::min(by_default, positions.value_or(INT64_MAX) - length));
 }
 
-/// The last new token is not run through the model.
 void check_room(const Prompt& prompt, const PreTrainedModel& model) {
   const auto limit = model.position_limit();
-  if (limit && prompt.length() + prompt.new_tokens - 1 > *limit)
-    throw UsageError("[generate] a prompt of " + std::to_string(prompt.length()) + " tokens and " +
-                     std::to_string(prompt.new_tokens) + " new ones are more than the " +
+  const auto before =
+      prompt.virtual_tokens > 0 ? " after " + std::to_string(prompt.virtual_tokens) + " virtual ones" : "";
+  if (limit && prompt.cached() > *limit)
+    throw UsageError("[generate] a prompt of " + std::to_string(prompt.length()) + " tokens" + before +
+                     " and " + std::to_string(prompt.new_tokens) + " new ones are more than the " +
                      std::to_string(*limit) + " positions this model has: lower max_new_tokens");
 }
 
@@ -109,7 +114,8 @@ Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config,
                        const PreTrainedModel& model) {
   const auto source = given.input_ids.to(model.device(), at::kLong).contiguous();
   check_vocabulary(source, model.config());
-  const auto mask = mask_of(given, source, config);
+  // Without a mask an encoder reads all tokens, pad tokens too: transformers infers a decoder's mask only.
+  const auto mask = given.attention_mask.defined() ? given_mask(given, source) : at::ones_like(source);
   check_rows(mask);
   Prompt prompt{.ids = at::full({source.size(0), 1}, start_token(config, model), source.options()),
                 .source_ids = source};
@@ -126,7 +132,8 @@ bool is_encoder_decoder(const PreTrainedModel& model) {
   return find_architecture(model.architecture()).task == Task::seq2seq_lm;
 }
 
-Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model) {
+Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
+               int64_t virtual_tokens) {
   config.check();
   check_given(given);
   if (is_encoder_decoder(model)) return prepare_decoder(given, config, model);
@@ -137,6 +144,7 @@ Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const P
   prompt.positions = (mask.cumsum(1) - 1).masked_fill(mask.eq(0), 0);
   if (mask.eq(0).any().item<bool>()) prompt.mask = mask;
   prompt.new_tokens = new_tokens(config, prompt.length(), model);
+  prompt.virtual_tokens = virtual_tokens;
   check_room(prompt, model);
   return prompt;
 }

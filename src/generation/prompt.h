@@ -9,18 +9,23 @@ struct Prompt {
   at::Tensor mask;       ///< [batch, seq], int64; undefined where nothing is padding
   at::Tensor positions;  ///< [batch, seq]: counted over what is no padding, which is at 0
   int64_t new_tokens;    ///< to add at most
+  /// What a prompt method puts before every row: they take room and positions, and no column of the above.
+  int64_t virtual_tokens = 0;
   /// Of an encoder-decoder, whose ids above are its decoder's.
   at::Tensor source_ids = {};   ///< [batch, source]
   at::Tensor source_mask = {};  ///< [batch, source]; undefined where nothing is padding
 
   int64_t batch() const { return ids.size(0); }
   int64_t length() const { return ids.size(1); }
+  /// What a cache has to hold at most: the last new token is not run through the model.
+  int64_t cached() const { return virtual_tokens + length() + new_tokens - 1; }
 };
 
 /// Whether an encoder reads the prompt and a decoder writes.
 bool is_encoder_decoder(const PreTrainedModel& model);
 
 /// UsageError for what cannot be gone on with.
-Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model);
+Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
+               int64_t virtual_tokens = 0);
 
 }  // namespace graft::generation

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace graft::generation {
 namespace {
 
@@ -48,24 +50,55 @@ void StaticSteps::prepare(std::vector<std::string> adapters, int64_t guesses) {
 
 /// The one that is there, if it fits; else a new one.
 void StaticSteps::make_room(const Prompt& prompt) {
-  const int64_t needed = prompt.length() + prompt.new_tokens - 1 + guesses_;
-  if (cache_ && cache_batch_ == prompt.batch() && cache_->capacity() >= needed) {
+  const bool has_source = prompt.source_ids.defined();
+  const int64_t needed = prompt.cached() + guesses_, source = has_source ? prompt.source_ids.size(1) : 0;
+  virtual_tokens_ = prompt.virtual_tokens;
+  if (cache_ && cache_batch_ == prompt.batch() && capacity_ >= needed && source_capacity_ >= source) {
     cache_->reset();
     return;
   }
-  cache_ = std::make_shared<StaticCache>(capacity_for(needed));
   cache_batch_ = prompt.batch();
+  capacity_ = std::max(capacity_for(needed), capacity_);
+  source_capacity_ = std::max(capacity_for(source), source_capacity_);
+  if (has_source)
+    cache_ = std::make_shared<EncoderDecoderCache>(capacity_, source_capacity_);
+  else
+    cache_ = std::make_shared<StaticCache>(capacity_);
 }
 
 ModelInputs StaticSteps::inputs(const at::Tensor& tokens, const at::Tensor& positions) const {
+  if (source_capacity_ > 0)
+    return {.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_};
   return {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_};
 }
 
 at::Tensor StaticSteps::start(const Prompt& prompt) {
   make_room(prompt);
-  mask_ = at::ones({prompt.batch(), cache_->capacity()}, prompt.ids.options());
+  if (prompt.source_ids.defined()) return start_decoder(prompt);
+  mask_ = at::ones({prompt.batch(), capacity_ - virtual_tokens_}, prompt.ids.options());
   if (prompt.mask.defined()) mask_.slice(1, 0, prompt.length()).copy_(prompt.mask);
   return last_logits(runner_.eager(inputs(prompt.ids, prompt.positions), adapters_));
+}
+
+/// The encoder reads the source as it is; what its cache is filled up with is masked after that.
+at::Tensor StaticSteps::start_decoder(const Prompt& prompt) {
+  const auto& source = prompt.source_ids;
+  mask_ = at::zeros({prompt.batch(), source_capacity_}, source.options());
+  auto own = mask_.slice(1, 0, source.size(1));
+  if (prompt.source_mask.defined())
+    own.copy_(prompt.source_mask);
+  else
+    own.fill_(1);
+  return last_logits(runner_.eager({.input_ids = source,
+                                    .attention_mask = prompt.source_mask,
+                                    .decoder_input_ids = prompt.ids,
+                                    .past_key_values = cache_},
+                                   adapters_));
+}
+
+bool StaticSteps::has_positions(int64_t tokens) const {
+  const auto limit = runner_.model->position_limit();
+  return !limit || cache_->seen() + tokens <= *limit;
 }
 
 at::Tensor StaticSteps::next(const at::Tensor& tokens, const at::Tensor& positions) {
@@ -73,11 +106,11 @@ at::Tensor StaticSteps::next(const at::Tensor& tokens, const at::Tensor& positio
 }
 
 at::Tensor StaticSteps::several(const at::Tensor& tokens, const at::Tensor& positions) {
+  // What is filled in must have a position that the model knows. Before the end of its table the rest is few.
+  if (!has_positions(guesses_ + 1)) return all_logits(runner_.eager(inputs(tokens, positions), adapters_));
   const int64_t given = tokens.size(1), filled = guesses_ + 1 - given;
-  // What is filled in must have a position that the model knows; nobody looks at what comes of it.
-  auto all_positions =
+  const auto all_positions =
       at::cat({positions, positions.slice(1, given - 1) + at::arange(1, filled + 1, positions.options())}, 1);
-  if (const auto limit = runner_.model->position_limit()) all_positions = all_positions.clamp_max(*limit - 1);
   const auto output = check_(inputs(at::constant_pad_nd(tokens, {0, filled}, 0), all_positions), adapters_);
   cache_->drop_last(filled);
   return all_logits(output).slice(1, 0, given);

@@ -14,6 +14,11 @@ struct Runner {
   AdapterModelCall eager;
   std::function<AdapterModelCall()> compiled;
   std::shared_ptr<PeftModel> peft;  ///< if there are adapters
+
+  /// Those that a prompt method puts before every row.
+  int64_t virtual_tokens(const std::vector<std::string>& adapters) const {
+    return peft ? peft->num_virtual_tokens({adapters}) : 0;
+  }
 };
 Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options);
 Runner runner(std::shared_ptr<PeftModel> model, const CompileOptions& options);
@@ -33,13 +38,18 @@ class StaticSteps : public Steps {
 
  private:
   void make_room(const Prompt& prompt);
+  at::Tensor start_decoder(const Prompt& prompt);
   ModelInputs inputs(const at::Tensor& tokens, const at::Tensor& positions) const;
+  /// Of so many tokens more, whether the model has positions for all.
+  bool has_positions(int64_t tokens) const;
 
   Runner runner_;
   AdapterModelCall step_, check_;
-  std::shared_ptr<StaticCache> cache_;
-  int64_t cache_batch_ = 0, guesses_ = 0;
-  at::Tensor mask_;  ///< [batch, capacity]; what is not written yet the causal mask hides
+  std::shared_ptr<KVCache> cache_;
+  int64_t cache_batch_ = 0, capacity_ = 0, source_capacity_ = 0, guesses_ = 0, virtual_tokens_ = 0;
+  /// [batch, capacity less virtual tokens]: what is not written yet the causal mask hides. Of an
+  /// encoder-decoder [batch, source_capacity], with zeros where there is no source.
+  at::Tensor mask_;
   std::vector<std::string> adapters_;
 };
 

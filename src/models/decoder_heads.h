@@ -22,6 +22,7 @@ class BodyWithHead : public PreTrainedModel {
  public:
   void set_checkpointing(bool on) override { body_->set_checkpointing(on); }
   std::optional<int64_t> position_limit() const override { return body_->position_limit(); }
+  std::optional<int64_t> rotation_limit() const override { return body_->rotation_limit(); }
   at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
     return body_->input_embeddings(input_ids);
   }

@@ -223,6 +223,9 @@ class FalconModel : public PreTrainedModel {
     return word_embeddings->forward(input_ids);
   }
 
+  std::optional<int64_t> rotation_limit() const override {
+    return rotary_emb ? rotary_emb->rotation_limit() : std::nullopt;
+  }
   void set_checkpointing(bool on) override { checkpointing_ = on; }
   at::Tensor token_table() const { return word_embeddings->weight; }
   std::optional<int64_t> pad_token_id() const { return config().optional_integer("pad_token_id"); }

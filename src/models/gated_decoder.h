@@ -70,6 +70,7 @@ class GatedDecoder : public PreTrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs) override;
   at::Tensor input_embeddings(const at::Tensor& input_ids) const override;
+  std::optional<int64_t> rotation_limit() const override { return rotary_emb->rotation_limit(); }
   void set_checkpointing(bool on) override { checkpointing_ = on; }
   at::Tensor token_table() const { return embed_tokens->weight; }
   std::optional<int64_t> pad_token_id() const { return spec_.pad; }

@@ -157,6 +157,7 @@ class NeoXModel : public PreTrainedModel {
     return embed_in->forward(input_ids);
   }
 
+  std::optional<int64_t> rotation_limit() const override { return rotary_emb->rotation_limit(); }
   void set_checkpointing(bool on) override { checkpointing_ = on; }
   at::Tensor token_table() const { return embed_in->weight; }
   std::optional<int64_t> pad_token_id() const { return config().optional_integer("pad_token_id"); }

@@ -50,21 +50,6 @@ std::shared_ptr<KVCache> GrowingCache::visited(LeafVisitor& visitor, int64_t /*n
   return shared_from_this();
 }
 
-std::pair<at::Tensor, at::Tensor> EncoderDecoderCache::encoder(int64_t layer) const {
-  return layer < static_cast<int64_t>(encoder_.size()) ? encoder_[layer]
-                                                       : std::pair<at::Tensor, at::Tensor>();
-}
-
-void EncoderDecoderCache::keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
-  if (layer >= static_cast<int64_t>(encoder_.size())) encoder_.resize(layer + 1);
-  encoder_[layer] = {keys, values};
-}
-
-void EncoderDecoderCache::reset() {
-  GrowingCache::reset();
-  encoder_.clear();
-}
-
 StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
   if (capacity < 1)
     throw UsageError("[cache] a static cache needs a capacity of at least 1, got " +
@@ -130,6 +115,56 @@ std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_
   visitor.afterwards([self = std::static_pointer_cast<StaticCache>(shared_from_this()), new_tokens] {
     self->seen_ += new_tokens;
   });
+  return copy;
+}
+
+EncoderDecoderCache::EncoderDecoderCache() : own_(std::make_shared<GrowingCache>()) {}
+
+EncoderDecoderCache::EncoderDecoderCache(int64_t capacity, int64_t source_capacity)
+    : own_(std::make_shared<StaticCache>(capacity)), source_capacity_(source_capacity) {
+  if (source_capacity < 1)
+    throw UsageError("[cache] a static cache needs room for at least 1 token of the encoder's, got " +
+                     std::to_string(source_capacity));
+}
+
+std::pair<at::Tensor, at::Tensor> EncoderDecoderCache::encoder(int64_t layer) const {
+  return layer < static_cast<int64_t>(encoder_.size()) ? encoder_[layer]
+                                                       : std::pair<at::Tensor, at::Tensor>();
+}
+
+void EncoderDecoderCache::keep_encoder(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
+  if (layer >= static_cast<int64_t>(encoder_.size())) encoder_.resize(layer + 1);
+  if (source_capacity_ == 0) {
+    encoder_[layer] = {keys, values};
+    return;
+  }
+  const int64_t free = source_capacity_ - keys.size(2);
+  if (free < 0)
+    throw UsageError("[cache] a source of " + std::to_string(keys.size(2)) +
+                     " tokens does not fit the static cache's room of " + std::to_string(source_capacity_) +
+                     " for the encoder's");
+  const auto filled = [free](const at::Tensor& x) {
+    return at::constant_pad_nd(x, {0, 0, 0, free}).contiguous();
+  };
+  encoder_[layer] = {filled(keys), filled(values)};
+}
+
+void EncoderDecoderCache::reset() {
+  own_->reset();
+  encoder_.clear();
+}
+
+std::shared_ptr<KVCache> EncoderDecoderCache::visited(LeafVisitor& visitor, int64_t new_tokens) {
+  visitor.fixed(-3);  // a program over the decoder's cache alone is none for this one
+  auto own = own_->visited(visitor, new_tokens);
+  visitor.fixed(static_cast<int64_t>(encoder_.size()));
+  if (encoder_.empty()) {
+    visitor.refuse("the cache has nothing of the encoder yet: its first call, which runs it, is eager");
+    return shared_from_this();
+  }
+  auto copy = std::make_shared<EncoderDecoderCache>(*this);
+  copy->own_ = std::move(own);
+  for (auto& [keys, values] : copy->encoder_) visit_leaves(visitor, keys, values);
   return copy;
 }
 

@@ -153,6 +153,12 @@ RotaryEmbedding::RotaryEmbedding(const Build& b, const Config& config, int64_t h
   inv_freq_ = frequencies.to(b.options().device());
 }
 
+std::optional<int64_t> RotaryEmbedding::rotation_limit() const {
+  if (dynamic_) return max_positions_;
+  if (long_inv_freq_.defined()) return trained_positions_;
+  return {};
+}
+
 at::Tensor RotaryEmbedding::dynamic_frequencies(const at::Tensor& position_ids) const {
   // NTK scaling: past the trained length the base grows with the sequence. Tensor arithmetic throughout:
   // reading the length on the host would be a graph break.

@@ -31,6 +31,10 @@ class RotaryEmbedding : public torch::nn::Module {
   RotaryEmbedding(const Build& b, const Config& config, int64_t head_dim, const RopeDefaults& defaults = {});
   /// In `like`'s dtype and on its device; the angles are computed in float32.
   Rotation forward(const at::Tensor& like, const at::Tensor& position_ids);
+  /// Up to how many positions a token's rotation is the same whatever else a call holds; none where it always
+  /// is. With "dynamic" scaling and LongRoPE the frequencies change for all tokens of a call whose longest
+  /// position is past the trained length.
+  std::optional<int64_t> rotation_limit() const;
 
  private:
   at::Tensor dynamic_frequencies(const at::Tensor& position_ids) const;

@@ -60,28 +60,46 @@ class Rows : public TrainingData {
     return order_;
   }
 
-  ModelInputs together(const std::vector<const Example*>& rows) const {
+  using Values = std::function<const std::vector<int64_t>&(const Example&)>;
+
+  /// Of the longest row, rounded up.
+  int64_t width_of(const std::vector<const Example*>& rows, const Values& values) const {
     size_t longest = 0;
-    for (const auto* row : rows) longest = std::max(longest, row->input_ids.size());
+    for (const auto* row : rows) longest = std::max(longest, values(*row).size());
     const auto multiple = options_.pad_to_multiple_of;
-    const auto count = static_cast<int64_t>(rows.size()),
-               width = (static_cast<int64_t>(longest) + multiple - 1) / multiple * multiple;
-    const auto fill = [&](int64_t value) { return at::full({count, width}, value, at::kLong); };
-    const auto put = [&](const at::Tensor& to, int64_t row, const std::vector<int64_t>& values) {
-      std::copy(values.begin(), values.end(), to.mutable_data_ptr<int64_t>() + row * width);
-    };
-    ModelInputs batch{.input_ids = fill(pad_), .attention_mask = fill(0)};
-    if (has_types_) batch.token_type_ids = fill(0);
-    const bool by_token = std::holds_alternative<std::vector<int64_t>>(rows[0]->labels);
-    if (by_token) batch.labels = fill(nn::kIgnoredLabel);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto& row = *rows[static_cast<size_t>(i)];
-      put(batch.input_ids, i, row.input_ids);
-      put(batch.attention_mask, i, std::vector<int64_t>(row.input_ids.size(), 1));
-      if (has_types_) put(batch.token_type_ids, i, row.token_type_ids);
-      if (by_token) put(batch.labels, i, std::get<std::vector<int64_t>>(row.labels));
+    return (static_cast<int64_t>(longest) + multiple - 1) / multiple * multiple;
+  }
+
+  static at::Tensor table(const std::vector<const Example*>& rows, int64_t width, int64_t fill,
+                          const Values& values) {
+    auto made = at::full({static_cast<int64_t>(rows.size()), width}, fill, at::kLong);
+    auto* to = made.mutable_data_ptr<int64_t>();
+    for (const auto* row : rows) {
+      std::copy(values(*row).begin(), values(*row).end(), to);
+      to += width;
     }
-    if (!by_token) batch.labels = row_labels(rows);
+    return made;
+  }
+
+  ModelInputs together(const std::vector<const Example*>& rows) const {
+    const Values ids = [](const Example& row) -> const auto& { return row.input_ids; };
+    const Values types = [](const Example& row) -> const auto& { return row.token_type_ids; };
+    const Values labels = [](const Example& row) -> const auto& {
+      return std::get<std::vector<int64_t>>(row.labels);
+    };
+    const auto width = width_of(rows, ids);
+    ModelInputs batch{.input_ids = table(rows, width, pad_, ids)};
+    // By lengths: a row may hold the pad token.
+    std::vector<int64_t> lengths;
+    lengths.reserve(rows.size());
+    for (const auto* row : rows) lengths.push_back(static_cast<int64_t>(row->input_ids.size()));
+    batch.attention_mask = at::arange(width).lt(at::tensor(lengths).unsqueeze(1)).to(at::kLong);
+    if (has_types_) batch.token_type_ids = table(rows, width, 0, types);
+    // An encoder-decoder's labels are as long as they are; it makes its decoder's inputs of them.
+    if (std::holds_alternative<std::vector<int64_t>>(rows[0]->labels))
+      batch.labels = table(rows, width_of(rows, labels), nn::kIgnoredLabel, labels);
+    else
+      batch.labels = row_labels(rows);
     return batch;
   }
 

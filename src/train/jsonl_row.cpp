@@ -53,10 +53,7 @@ RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder,
                      " has no head and so no loss; train a checkpoint with a head");
   if (task_ == Task::image_classification)
     throw UsageError("[train] JSONL rows hold text; give images as --tokens with pixel_values");
-  if (task_ == Task::seq2seq_lm)
-    throw UsageError(
-        "[train] JSONL rows hold one text each; give an encoder-decoder --tokens with input_ids "
-        "and labels");
+  if (task_ == Task::seq2seq_lm) positions_.reset();  // what such a config names is no table's length
   if (max_length && *max_length < 1) throw UsageError("[train] max_length must be at least 1");
   // Where it is a list, generation may stop at any of them; the first ends a training text.
   try {
@@ -92,10 +89,11 @@ void RowReader::read_ids(const json& row, Example& example) const {
   if (task_ == Task::sequence_classification) return;
   if (row.contains("labels")) {
     auto labels = integers(row, "labels");
-    if (labels.size() != example.input_ids.size()) refuse("\"labels\" is not as long as \"input_ids\"");
+    if (task_ != Task::seq2seq_lm && labels.size() != example.input_ids.size())
+      refuse("\"labels\" is not as long as \"input_ids\"");
     example.labels = std::move(labels);
   } else if (task_ != Task::causal_lm) {
-    refuse("\"labels\" is missing, which a masked language model and a classifier of tokens need");
+    refuse("\"labels\" is missing, which only a causal language model can do without");
   } else {
     example.labels = example.input_ids;
   }
@@ -112,13 +110,20 @@ void RowReader::read_text(const json& row, Example& example) {
   }
   if (task_ == Task::masked_lm || task_ == Task::token_classification)
     refuse("a masked language model and a classifier of tokens need \"input_ids\" with \"labels\"");
+  if (task_ == Task::seq2seq_lm) refuse("an encoder-decoder needs \"prompt\" with \"completion\"");
   if (task_ == Task::causal_lm) example.labels = example.input_ids;
 }
 
-/// The model is judged by the completion and the end of the text only.
+/// The model is judged by the completion and the end of the text only. An encoder reads the prompt, and the
+/// completion is what the decoder is to write, each with the special tokens that its tokenizer adds.
 void RowReader::read_completion(const json& row, Example& example) {
-  if (task_ != Task::causal_lm) refuse("\"prompt\" with \"completion\" is for causal language models");
+  if (task_ != Task::causal_lm && task_ != Task::seq2seq_lm)
+    refuse("\"prompt\" with \"completion\" is for causal language models and encoder-decoders");
   example.input_ids = encode(text_field(row, "prompt"), true);
+  if (task_ == Task::seq2seq_lm) {
+    example.labels = encode(text_field(row, "completion"), true);
+    return;
+  }
   std::vector<int64_t> labels(example.input_ids.size(), nn::kIgnoredLabel);
   auto completion = encode(text_field(row, "completion"), false);
   if (eos_) completion.push_back(*eos_);
@@ -209,12 +214,13 @@ Example RowReader::read(std::string_view line) {
   else
     refuse("there is none of \"input_ids\", \"text\", \"messages\", and \"prompt\" with \"completion\"");
   if (task_ == Task::sequence_classification) read_class(row, example);
-  if (max_length_ && example.input_ids.size() > static_cast<size_t>(*max_length_)) {
-    const auto length = static_cast<size_t>(*max_length_);
-    example.input_ids.resize(length);
-    if (!example.token_type_ids.empty()) example.token_type_ids.resize(length);
-    if (auto* labels = std::get_if<std::vector<int64_t>>(&example.labels); labels && !labels->empty())
-      labels->resize(length);
+  if (max_length_) {
+    const auto cut = [this](std::vector<int64_t>& ids) {
+      ids.resize(std::min(ids.size(), static_cast<size_t>(*max_length_)));
+    };
+    cut(example.input_ids);
+    cut(example.token_type_ids);
+    if (auto* labels = std::get_if<std::vector<int64_t>>(&example.labels)) cut(*labels);
   }
   check(example);
   return example;

@@ -33,7 +33,7 @@ std::string counted() {
 }
 
 void prompts(int argc, char** argv) {
-  graft::Decoder decoder(graft::AutoModelForCausalLM::from_pretrained(argv[0]), {.fullgraph = true});
+  graft::Decoder decoder(graft::AutoModelForAny::from_pretrained(argv[0]), {.fullgraph = true});
   const graft::GenerationConfig config{.max_new_tokens = std::stoll(argv[2]), .pad_token_id = 1};
   graft::NamedTensors results;
   for (int i = 3; i < argc; ++i) {

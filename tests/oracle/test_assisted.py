@@ -93,3 +93,18 @@ def test_what_cannot_be_is_an_error(checkpoints, tmp_path):
     refused(2, "give one of them", "--draft", folder, "--prompt-lookup", 3)
     refused(1, "with an encoder", "--draft", checkpoints("t5-relu").folder)
     refused(2, "--prompt-lookup", "--prompt-lookup", 0)
+
+
+def test_speculative_sampling(checkpoints, tmp_path):
+    """Drawn guesses: a seed means the same tokens again, a model that goes ahead of itself is always right. test_assisted.cpp has the probabilities."""
+    checkpoint, report = checkpoints("llama-gqa"), tmp_path / "report.json"
+    flags = ("--ignore-eos", "--max-new-tokens", 30, "--draft", checkpoint.folder, "--report", report, "--speculative-sampling")
+    drawn = [ours(checkpoint.folder, prompt(), tmp_path, *flags, "--do-sample", "--seed", seed) for seed in (3, 3, 4)]
+    same(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    counted = assisted(report)
+    assert counted["right"] == counted["guessed"] > 5
+    source = ("--model", checkpoint.folder, "--input", tmp_path / "in.safetensors", "--output", tmp_path / "out")
+    for wrong in (("--do-sample",), ("--draft", checkpoint.folder)):
+        done = run(GRAFT, "generate", *source, "--speculative-sampling", *wrong, check=False)
+        assert done.returncode == 2 and "--speculative-sampling" in done.stderr, done.stderr

@@ -8,8 +8,9 @@ from safetensors.torch import load_file, save_file
 from transformers import BertTokenizerFast
 
 from adapters import make_adapter, results
-from harness import BUILD, GRAFT, assert_close, graft_forward, run
+from harness import BUILD, GRAFT, assert_close, graft_forward, run, text_batch
 from recipes import prompts
+from test_generate import HOW, ours, same, theirs
 
 BY_NAME = {recipe.name: recipe for recipe in prompts.RECIPES}
 DRIVER = BUILD / "tests" / "prompt_driver"
@@ -94,6 +95,45 @@ def test_cache(adapters, name, form, tmp_path):
     with torch.no_grad():
         want = adapter.model(trainable=False)(**batch).logits
     assert_close(load_file(tmp_path / "out.safetensors"), {"logits": want}, 1e-5)
+
+
+# Without it a model of random weights says one token over and over.
+VARIED, PENALTY = dict(repetition_penalty=3.0), ("--repetition-penalty", 3.0)
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@pytest.mark.parametrize("name", ["prompt-llama", "prompt-gpt2", "prompt-opt", "prefix-llama", "prefix-gpt2", "prefix-opt", "p-tuning-llama"])
+def test_generation(adapters, name, how, tmp_path):
+    """PEFT's own generate, to the last position a table has. A static cache had no room for virtual tokens, and its mask was too long."""
+    adapter = adapters(name)
+    model, report = adapter.model(trainable=False), tmp_path / "report.json"
+    tokens = model.peft_config["default"].num_virtual_tokens
+    new = 64 - 7 - tokens + 1 if "llama" in name else model.config.max_position_embeddings - 7 - tokens + 1
+    for padding in ("none", "left"):
+        batch = text_batch(seq=7, padding=padding)
+        want = theirs(model, batch, new, eos_token_id=None, **VARIED)
+        assert not torch.equal(want[:, :10], theirs(adapter.checkpoint.fresh(), batch, 3, eos_token_id=None, **VARIED))
+        flags = ("--adapter", adapter.folder, "--ignore-eos", "--report", report, *PENALTY, *HOW[how])
+        same(ours(adapter.checkpoint.folder, batch, tmp_path, "--max-new-tokens", new, *flags), want)
+        if how == "compiled":
+            values = json.loads(report.read_text())
+            assert (values["graphs"], values["graph_breaks"], values["recompiles"]) == (1, 0, 0), values
+    if "llama" not in name:
+        with pytest.raises(AssertionError, match=f"{tokens} virtual ones"):
+            ours(adapter.checkpoint.folder, batch, tmp_path, "--max-new-tokens", new + 1, *flags)
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@pytest.mark.parametrize("name", ["prompt-opt", "prefix-gpt2", "prefix-llama"])
+def test_assisted_generation(adapters, name, how, tmp_path):
+    """Guesses take no position that a table lacks, and change no token."""
+    adapter = adapters(name)
+    model = adapter.model(trainable=False)
+    new = 19 - model.peft_config["default"].num_virtual_tokens - 7 + 1
+    batch = text_batch(batch=1, seq=7)
+    want = theirs(model, batch, new, eos_token_id=None, **VARIED)
+    flags = ("--adapter", adapter.folder, "--ignore-eos", "--draft", adapter.checkpoint.folder, *PENALTY, *HOW[how])
+    same(ours(adapter.checkpoint.folder, batch, tmp_path, "--max-new-tokens", new, *flags), want)
 
 
 def test_switching_compiles_nothing_again(checkpoints, tmp_path):

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
+#include <map>
+
 #include "generation/candidates.h"
 #include "graft/error.h"
 #include "unit/tiny_decoders.h"
@@ -16,22 +19,24 @@ using testing_tools::tiny_prompt;
 using Ids = std::vector<int64_t>;
 
 TEST(PromptLookup, GivesWhatFollowedTheLastTokens) {
-  EXPECT_EQ(PromptLookup(3, 2).after({5, 6, 7, 8, 9, 5, 6}, 10), (Ids{7, 8, 9}));
-  EXPECT_EQ(PromptLookup(3, 2).after({5, 6, 7, 8, 9, 5, 6}, 1), (Ids{7}));
-  EXPECT_EQ(PromptLookup(9, 2).after({5, 6, 7, 5, 6}, 10), (Ids{7, 5, 6}));  // as far as the sequence goes
+  EXPECT_EQ(PromptLookup(3, 2).after({5, 6, 7, 8, 9, 5, 6}, 10).tokens, (Ids{7, 8, 9}));
+  EXPECT_EQ(PromptLookup(3, 2).after({5, 6, 7, 8, 9, 5, 6}, 1).tokens, (Ids{7}));
+  EXPECT_EQ(PromptLookup(9, 2).after({5, 6, 7, 5, 6}, 10).tokens,
+            (Ids{7, 5, 6}));  // as far as the sequence goes
 }
 
 TEST(PromptLookup, LongerRunsGoFirstAndThenTheFirstPlace) {
-  EXPECT_EQ(PromptLookup(1, 2).after({6, 1, 5, 6, 2, 5, 6}, 10), (Ids{2}));
-  EXPECT_EQ(PromptLookup(1, 1).after({6, 1, 5, 6, 2, 5, 6}, 10), (Ids{1}));
-  EXPECT_EQ(PromptLookup(1, 3).after({6, 1, 9, 6, 2, 5, 6}, 10), (Ids{1}));  // no run of 3 or 2: one token
+  EXPECT_EQ(PromptLookup(1, 2).after({6, 1, 5, 6, 2, 5, 6}, 10).tokens, (Ids{2}));
+  EXPECT_EQ(PromptLookup(1, 1).after({6, 1, 5, 6, 2, 5, 6}, 10).tokens, (Ids{1}));
+  EXPECT_EQ(PromptLookup(1, 3).after({6, 1, 9, 6, 2, 5, 6}, 10).tokens,
+            (Ids{1}));  // no run of 3 or 2: one token
 }
 
 TEST(PromptLookup, GivesNothingWhereNothingComesAgain) {
-  EXPECT_EQ(PromptLookup(3, 2).after({1, 2, 3}, 10), Ids{});
-  EXPECT_EQ(PromptLookup(3, 2).after({1}, 10), Ids{});
-  EXPECT_EQ(PromptLookup(3, 2).after({4, 4}, 0), Ids{});
-  EXPECT_EQ(PromptLookup(3, 2).after({4, 4}, 5), Ids{4});
+  EXPECT_EQ(PromptLookup(3, 2).after({1, 2, 3}, 10).tokens, Ids{});
+  EXPECT_EQ(PromptLookup(3, 2).after({1}, 10).tokens, Ids{});
+  EXPECT_EQ(PromptLookup(3, 2).after({4, 4}, 0).tokens, Ids{});
+  EXPECT_EQ(PromptLookup(3, 2).after({4, 4}, 5).tokens, Ids{4});
 }
 
 struct Told {
@@ -195,6 +200,96 @@ TEST(Assisted, TwoProgramsServeAllPrompts) {
     fast.generate({.input_ids = one_row(tiny_prompt(11, seed))}, config);
   EXPECT_EQ(counters().graphs, 2);  // a step with guesses and one without
   EXPECT_EQ(counters().recompiles, 0);
+}
+
+using Pairs = std::map<std::pair<int64_t, int64_t>, double>;
+
+/// How often each pair of last tokens came in the rows.
+void count(const at::Tensor& sequences, Pairs& counts) {
+  const auto last = sequences.slice(1, sequences.size(1) - 2).contiguous();
+  const auto pairs = last.accessor<int64_t, 2>();
+  for (int64_t row = 0; row < last.size(0); ++row) counts[{pairs[row][0], pairs[row][1]}] += 1;
+}
+
+/// The chi-square statistic of two samples of one size, over pairs that came often enough, and how many these
+/// are; the others are one class.
+std::pair<double, int> chi_square(const Pairs& a, const Pairs& b) {
+  auto all = a;
+  for (const auto& [key, count] : b) all[key] += count;
+  const auto of = [](const auto& counts, const auto& key) {
+    const auto found = counts.find(key);
+    return found == counts.end() ? 0.0 : found->second;
+  };
+  double sum = 0, rare_a = 0, rare_b = 0;
+  int classes = 0;
+  const auto add = [&](double x, double y) {
+    sum += (x - y) * (x - y) / (x + y);
+    ++classes;
+  };
+  for (const auto& [key, count] : all) {
+    if (count >= 20)
+      add(of(a, key), of(b, key));
+    else
+      rare_a += of(a, key), rare_b += of(b, key);
+  }
+  if (rare_a + rare_b > 0) add(rare_a, rare_b);
+  return {sum, classes};
+}
+
+/// Speculative sampling: a draft that says quite other things than the model changes no probability. The
+/// seeds are fixed, so that this comes out the same each time; a wrong rule of acceptance is far off.
+TEST(Assisted, SpeculativeSamplingKeepsTheProbabilities) {
+  const auto model = tiny_decoder("llama"), draft = tiny_decoder("llama", 8);
+  const auto prompt = one_row(tiny_prompt(9, 1));
+  GenerationConfig config{.max_new_tokens = 3,
+                          .do_sample = true,
+                          .temperature = 0.5,
+                          .top_k = 4,
+                          .num_assistant_tokens = 4,
+                          .assistant_confidence_threshold = 0};
+  constexpr int64_t runs = 1500;
+  const auto rows = prompt.expand({runs, prompt.size(1)});
+  Pairs plain, of_draft, speculative;
+  config.seed = 1;
+  count(generate(*model, {.input_ids = rows}, config), plain);
+  count(generate(*draft, {.input_ids = rows}, config), of_draft);
+  config.speculative_sampling = true;
+  Told told;
+  for (int64_t run = 0; run < runs; ++run) {
+    config.seed = 100 + run;
+    count(generate(*model, {.input_ids = prompt}, config, told.call(draft)), speculative);
+  }
+  // Both ways of the rule were gone.
+  EXPECT_GT(told.right, runs / 20);
+  EXPECT_LT(told.right, told.guessed * 9 / 10);
+  // The mean of the statistic is its degrees of freedom, its variance twice that: 5 deviations.
+  const auto limit = [](int classes) { return classes + 5 * std::sqrt(2.0 * classes); };
+  const auto [found, classes] = chi_square(plain, speculative);
+  EXPECT_GE(classes, 8);
+  EXPECT_LT(found, limit(classes));
+  // The draft's own draws are far off: the statistic tells.
+  const auto [apart, some] = chi_square(plain, of_draft);
+  EXPECT_GT(apart, 3 * limit(some));
+}
+
+TEST(Assisted, SpeculativeSamplingOfTheModelItselfKeepsAllGuesses) {
+  const auto model = tiny_decoder("gpt2");
+  const auto prompt = one_row(tiny_prompt(9, 1));
+  const GenerationConfig config{.max_new_tokens = 30,
+                                .do_sample = true,
+                                .seed = 4,
+                                .num_assistant_tokens = 6,
+                                .assistant_confidence_threshold = 0,
+                                .speculative_sampling = true};
+  Told eager, compiled;
+  const auto got = generate(*model, {.input_ids = prompt}, config, eager.call(model));
+  EXPECT_GT(eager.guessed, 20);
+  EXPECT_EQ(eager.right, eager.guessed);
+  EXPECT_TRUE(at::equal(Decoder(model).generate({.input_ids = prompt}, config, compiled.call(model)), got));
+  auto wrong = config;
+  wrong.do_sample = false;
+  EXPECT_THROW(generate(*model, {.input_ids = prompt}, wrong, eager.call(model)), UsageError);
+  EXPECT_THROW(generate(*model, {.input_ids = prompt}, config), UsageError);
 }
 
 TEST(Assisted, WhatCannotBeIsAnError) {

@@ -25,7 +25,7 @@ using namespace bench;
 namespace fs = std::filesystem;
 
 struct BenchFlags {
-  std::string suite = "cpu", against, html, json, python;
+  std::string suite = "cpu", against, html, json, python, model;
   std::vector<std::string> only;
   int64_t rounds = 10, threads = 0;
   bool skip_compile = false, list = false, worker = false, tiny = false;
@@ -144,17 +144,21 @@ void list(const std::vector<Row>& rows, const BenchFlags& flags) {
 
 void run(const BenchFlags& flags) {
   if (flags.worker) return serve();
-  const auto rows = chosen(suite_named(flags.suite, flags.tiny), flags.only);
+  const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model), flags.only);
   for (const auto& path : {flags.html, flags.json}) check_writable(path);
   if (flags.list) return list(rows, flags);
   const InterruptGuard guard;
   const ScratchFolder scratch;
-  const auto settings = settings_of(flags, scratch.path());
+  auto settings = settings_of(flags, scratch.path());
 
   ordered_json document{
       {"graft", build_summary()}, {"suite", flags.suite},        {"date", now()},
       {"machine", machine()},     {"threads", settings.threads}, {"rounds", settings.rounds}};
-  if (settings.against_python) document["python"] = prepare_python(settings, needs_of(rows));
+  if (settings.against_python) {
+    const auto versions = prepare_python(settings, needs_of(rows));
+    settings.llama_cpp = has_llama_cpp(versions);
+    document["python"] = versions;
+  }
   document["rows"] = ordered_json::array();
   for (const auto& together : grouped(rows)) {
     const auto done = document["rows"].size();
@@ -184,8 +188,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--suite", flags->suite, "What to measure: cpu, adapters or decode")
       ->capture_default_str();
   command
-      ->add_option("--against", flags->against,
-                   "python: transformers or PEFT eager, torch.compile, and it by regions")
+      ->add_option(
+          "--against", flags->against,
+          "python: transformers or PEFT eager, torch.compile, and it by regions; for the suite decode "
+          "llama.cpp, where llama-cpp-python is")
       ->check(CLI::IsMember({"python"}));
   command->add_option("--only", flags->only, "Only these rows: names, or beginnings of names up to a dash")
       ->delimiter(',');
@@ -200,6 +206,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--json", flags->json, "Write everything measured, every single call");
   command->add_option("--python", flags->python,
                       "The interpreter (default: .venv of the source tree, else python3)");
+  command
+      ->add_option("--model", flags->model,
+                   "Suite decode: the weights of this GGUF file, in float32 (default: random ones)")
+      ->check(CLI::ExistingFile);
   command->add_flag(
       "--tiny", flags->tiny,
       "Models of no size: for tests of the harness, not for figures (suites adapters and decode)");

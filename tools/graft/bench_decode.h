@@ -5,7 +5,7 @@
 
 namespace graft::cli::bench {
 
-std::vector<Row> decode_rows(bool tiny);
+std::vector<Row> decode_rows(bool tiny, const std::string& model_file);
 
 /// A request to load whose work is "generate".
 std::unique_ptr<Work> load_decode_work(const nlohmann::ordered_json& request);

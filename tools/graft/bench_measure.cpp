@@ -18,6 +18,7 @@ constexpr int64_t kFewestCalls = 2, kMostCalls = 200;
 // A first call that is over quickly is measured again, in a new process: one sample of a second says little.
 constexpr int kStarts = 3;
 constexpr double kQuickSeconds = 5;
+constexpr const char* kLlamaCpp = "llama-cpp-python";
 
 /// One way to do a row's work.
 struct Contender {
@@ -25,6 +26,7 @@ struct Contender {
   bool python = false;
   bool compiled = false;  ///< has a cache, so that its first call is cold or warm
   bool may_fail = false;  ///< it is no error that it cannot do the work
+  bool compared = true;   ///< its results must be the eager one's
 };
 
 std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
@@ -42,7 +44,12 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
     if (row.is_model() && !row.adapters.any() && row.work != "generate")
       all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
   }
-  if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy"});
+  if (settings.llama_cpp && row.work == "generate") {
+    all.push_back({.name = "llama.cpp", .how = "llama.cpp", .python = true});
+    if (!row.model_file.empty())
+      all.push_back({.name = "llama.cpp as is", .how = "llama.cpp as is", .python = true, .compared = false});
+  }
+  if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy", .compared = false});
   return all;
 }
 
@@ -125,6 +132,7 @@ class RowRun {
     child->ask({{"do", "make"},
                 {"folder", folder_},
                 {"config", row_.config},
+                {"model_file", row_.model_file},
                 {"inputs", row_.inputs},
                 {"adapter", row_.adapters.config},
                 {"adapters", row_.adapters.count}});
@@ -148,6 +156,7 @@ class RowRun {
                 {"state", adapters.state},
                 {"loaded", adapters.loaded},
                 {"new_tokens", row_.new_tokens},
+                {"model_file", row_.model_file},
                 {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
     const auto reply = child->ask({{"do", "first_call"}});
     const auto seconds = reply.at("seconds").get<double>();
@@ -190,7 +199,7 @@ class RowRun {
       child->ask({{"do", "run"}, {"calls", 1}});
       child->ask({{"do", "outputs"}, {"path", outputs_of(who)}});
       if (&who == &reference()) measure_noise(*child);
-      if (who.how != "copy") check_results(who);
+      if (who.compared) check_results(who);
       const auto once = child->ask({{"do", "run"}, {"calls", 1}}).at("times_ms")[0].get<double>() / 1e3;
       calls_[who.name] =
           std::clamp(static_cast<int64_t>(std::ceil(kTurnSeconds / once)), kFewestCalls, kMostCalls);
@@ -230,7 +239,11 @@ class RowRun {
     for (const auto& who : all_)
       if (const auto found = found_.find(who.name); found != found_.end())
         contenders[who.name] = found->second;
-    return {{"name", row_.name}, {"work", row_.work}, {"bytes", row_.bytes}, {"contenders", contenders}};
+    return {{"name", row_.name},
+            {"work", row_.work},
+            {"bytes", row_.bytes},
+            {"tokens", tokens_of(row_)},
+            {"contenders", contenders}};
   }
 
   const Row& row_;
@@ -246,11 +259,16 @@ class RowRun {
 
 }  // namespace
 
+bool has_llama_cpp(const ordered_json& versions) {
+  return versions.contains(kLlamaCpp) && versions.at(kLlamaCpp).is_string();
+}
+
 ordered_json prepare_python(const Settings& settings, const Needs& needs) {
   const auto log = settings.scratch / "python.log";
   Child child("python", {settings.python, settings.peer},
               {{"TORCHINDUCTOR_CACHE_DIR", (settings.scratch / "prepare-cache").string()}}, log);
   for (const auto& [package, version] : child.versions().items()) {
+    if (package == kLlamaCpp) continue;  // is measured where it is
     const bool needed =
         package == "torch" || package == "safetensors" || (package == "peft" ? needs.adapters : needs.models);
     if (needed && version.is_null())

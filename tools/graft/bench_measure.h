@@ -12,6 +12,7 @@ struct Settings {
   int64_t rounds = 10;
   int64_t threads = 1;
   bool against_python = false, skip_compile = false;
+  bool llama_cpp = false;              ///< the Python side has llama-cpp-python
   std::filesystem::path program;       ///< graft itself
   std::filesystem::path python, peer;  ///< the interpreter and bench/peer.py
   std::filesystem::path scratch;       ///< a folder of this run
@@ -29,7 +30,11 @@ struct Needs {
 /// user, outside the caches that are emptied, so they are no part of a cold first call.
 ordered_json prepare_python(const Settings& settings, const Needs& needs);
 
-/// Rows in turns with each other, for each: {"name", "work", "contenders": {NAME: {"first_call_s": {"cold":
+/// Whether those versions have llama-cpp-python, which nothing needs.
+bool has_llama_cpp(const ordered_json& versions);
+
+/// Rows in turns with each other, for each: {"name", "work", "tokens", "contenders": {NAME: {"first_call_s":
+/// {"cold":
 /// [..][, "warm": [..]]}, "turns_ms":
 /// [[..]..],
 /// ...} or {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile

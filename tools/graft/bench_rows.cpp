@@ -177,9 +177,15 @@ ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
 
 double loose_single() { return kLooseSingle; }
 
-std::vector<Row> suite_named(const std::string& name, bool tiny) {
+int64_t tokens_of(const Row& row) {
+  if (row.new_tokens < 2) return 0;
+  return row.inputs.at("input_ids").at("shape")[0].get<int64_t>() * row.new_tokens;
+}
+
+std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file) {
+  if (name == "decode") return decode_rows(tiny, model_file);
+  if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
   if (name == "adapters") return adapter_rows(tiny);
-  if (name == "decode") return decode_rows(tiny);
   if (name != "cpu")
     throw WrongUsage(
         "--suite " + name +
@@ -230,7 +236,8 @@ ordered_json description(const Row& row) {
           {"adapters", row.adapters.count},
           {"state", row.adapters.state},
           {"over", row.over},
-          {"new_tokens", row.new_tokens}};
+          {"new_tokens", row.new_tokens},
+          {"model_file", row.model_file}};
 }
 
 }  // namespace graft::cli::bench

@@ -14,6 +14,7 @@ struct Goals {
   double cold = 0;       ///< graft's first call in torch.compile's, caches empty, at most
   double warm = 0;       ///< the same with full caches
   double bandwidth = 0;  ///< of a plain copy's, at least
+  double llama_cpp = 0;  ///< tokens a second in llama.cpp's, at least
 };
 
 /// What a row has beside a model: adapters on it.
@@ -41,13 +42,18 @@ struct Row {
   Adapters adapters = {};
   std::string over = {};  ///< the row whose times this one's are shown in, which is measured in turns with it
   double over_goal = 0;   ///< that ratio, at most; 0: none is set
-  int64_t new_tokens = 0;  ///< the work "generate": how many
+  int64_t new_tokens = 0;       ///< the work "generate": how many
+  std::string model_file = {};  ///< the weights, where they are not random: a GGUF file
 
   bool is_model() const { return !config.is_null(); }
 };
 
+/// New tokens of all rows of a call of "generate"; 0 for other work, and where only the first one is made.
+int64_t tokens_of(const Row& row);
+
 /// WrongUsage that lists the suites there are. `tiny` is for tests: the same rows over models of no size.
-std::vector<Row> suite_named(const std::string& name, bool tiny);
+/// `model_file`: of the suite "decode", a GGUF file; empty: random weights.
+std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file);
 /// The suite "adapters".
 std::vector<Row> adapter_rows(bool tiny);
 /// An input of whole numbers from 0 on.

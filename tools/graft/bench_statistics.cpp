@@ -81,11 +81,19 @@ void add_statistics(const Row& row, ordered_json& measured) {
   for (const auto& [name, value] : ratios)
     if (value) measured["ratios"][name] = *value;
 
+  for (auto& [name, contender] : contenders.items())
+    if (const auto ms = number_at(contender, "/median_ms"); ms && tokens_of(row) > 0)
+      contender["tokens_per_s"] = 1e3 * static_cast<double>(tokens_of(row)) / *ms;
+  if (const auto share = ratio(number_at(contenders, "/graft/tokens_per_s"),
+                               number_at(contenders, "/llama.cpp/tokens_per_s")))
+    measured["ratios"]["llama.cpp"] = *share;
+
   const auto found = [&](const std::string& name) { return number_at(measured, "/ratios/" + name); };
   add_goal(measured, "compile", found("compile"), row.goals.steady);
   if (row.work != "load") add_goal(measured, "graft eager", found("graft eager"), 1.0);
   add_goal(measured, "cold", found("cold"), row.goals.cold);
   add_goal(measured, "warm", found("warm"), row.goals.warm);
+  add_goal(measured, "llama.cpp", found("llama.cpp"), row.goals.llama_cpp, true);
   add_goal(measured, "bandwidth", number_at(contenders, "/graft/bandwidth_share"), row.goals.bandwidth, true);
 }
 

@@ -66,8 +66,11 @@ const ordered_json& contender(const ordered_json& row, const std::string& name) 
   return found == row["contenders"].end() ? nobody : *found;
 }
 
+const std::vector<std::string> kTimed{"graft",    "graft eager", "eager",          "compile",
+                                      "regional", "llama.cpp",   "llama.cpp as is"};
+
 Table steady_table(const ordered_json& document) {
-  const auto names = present(document, {"graft", "graft eager", "eager", "compile", "regional"});
+  const auto names = present(document, kTimed);
   Table table{.title = "Steady state: ms a call, median (quartiles)", .header = {"row"}, .rows = {}};
   table.header.insert(table.header.end(), names.begin(), names.end());
   for (const char* column : {"graft/compile", "goal", "graft/own eager", "goal"})
@@ -79,6 +82,23 @@ Table steady_table(const ordered_json& document) {
       cells.push_back(ratio_text(number_at(row, std::string("/ratios/") + what)));
       cells.push_back(goal_text(row, what));
     }
+    table.rows.push_back(cells);
+  }
+  return table;
+}
+
+/// Of a whole call: the prompt's time is in it.
+Table generation_table(const ordered_json& document) {
+  const auto names = present(document, kTimed);
+  Table table{.title = "Generation: new tokens a second", .header = {"row"}, .rows = {}};
+  table.header.insert(table.header.end(), names.begin(), names.end());
+  table.header.insert(table.header.end(), {"graft/llama.cpp", "goal"});
+  for (const auto& row : document["rows"]) {
+    if (number_at(row, "/tokens").value_or(0) == 0) continue;
+    std::vector<std::string> cells{row["name"]};
+    for (const auto& name : names) cells.push_back(number(number_at(contender(row, name), "/tokens_per_s")));
+    cells.push_back(ratio_text(number_at(row, "/ratios/llama.cpp")));
+    cells.push_back(goal_text(row, "llama.cpp"));
     table.rows.push_back(cells);
   }
   return table;
@@ -182,10 +202,10 @@ void write(std::ostream& out, const Table& table) {
 
 std::vector<Table> tables_of(const ordered_json& document) {
   std::vector<Table> tables;
-  for (auto& table :
-       {steady_table(document), over_table(document), first_call_table(document), bandwidth_table(document),
-        failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
-        failure_table(document, "Failed", "error")})
+  for (auto& table : {steady_table(document), generation_table(document), over_table(document),
+                      first_call_table(document), bandwidth_table(document),
+                      failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
+                      failure_table(document, "Failed", "error")})
     if (!table.rows.empty()) tables.push_back(table);
   return tables;
 }

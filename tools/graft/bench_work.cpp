@@ -175,7 +175,9 @@ std::unique_ptr<Work> load_work(const ordered_json& request) {
 void make_files(const ordered_json& request) {
   const auto folder = folder_of(request);
   at::manual_seed(0);
-  if (!request.at("config").is_null())
+  if (const auto file = request.at("model_file").get<std::string>(); !file.empty())
+    AutoModelForCausalLM::from_pretrained(file, {.dtype = at::kFloat})->save_pretrained(folder / "model");
+  else if (!request.at("config").is_null())
     AutoModelForAny::from_config(Config::from_json(request["config"].dump()))
         ->save_pretrained(folder / "model");
   NamedTensors inputs;

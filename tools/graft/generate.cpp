@@ -31,7 +31,7 @@ struct GenerateFlags {
   std::vector<std::string> prompts;
   std::string input, output, report;
   std::string system, draft;
-  bool chat = false, json = false;
+  bool chat = false, json = false, speculative_sampling = false;
 
   void add_to(CLI::App& app);
   void check() const;
@@ -50,6 +50,10 @@ void GenerateFlags::add_to(CLI::App& app) {
       "--draft", draft,
       "Checkpoint of a smaller model with the same vocabulary, which guesses tokens for the model to "
       "check several in one call: the same tokens, often sooner. For one prompt");
+  app.add_flag(
+      "--speculative-sampling", speculative_sampling,
+      "With --draft and --do-sample: draw the guesses, too; more of them are kept, the probabilities "
+      "are the same, the tokens of a seed are not");
   app.add_option("--report", report, "Write times and counters as JSON");
   app.add_flag("--json", json, "Print sequences, texts and the report as JSON");
   adapter.add_to(app);
@@ -63,6 +67,7 @@ void GenerateFlags::check() const {
   if (!chat && !system.empty()) throw WrongUsage("--system is for --chat");
   if (!draft.empty() && generation.prompt_lookup)
     throw WrongUsage("--draft and --prompt-lookup both guess tokens: give one of them");
+  if (speculative_sampling && draft.empty()) throw WrongUsage("--speculative-sampling needs a --draft");
 }
 
 /// When tokens came.
@@ -115,6 +120,9 @@ class Generation {
   explicit Generation(const GenerateFlags& flags)
       : flags_(flags), config_(flags.generation.config(flags.model.model)) {
     flags.compile.options();  // wrong ones before anything is loaded
+    config_.speculative_sampling = flags.speculative_sampling;
+    if (flags.speculative_sampling && !config_.do_sample)
+      throw WrongUsage("--speculative-sampling says how to draw: give --do-sample too");
     if (!flags.prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
     auto prompts = flags.prompts;
     if (flags.chat) put_through_template(prompts);
