@@ -18,16 +18,19 @@ namespace graft {
 class ModuleNames {
  public:
   ModuleNames() = default;
-  ModuleNames(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
-  ModuleNames(std::vector<std::string> names) : names_(std::move(names)) {}
-  ModuleNames(const char* pattern) : pattern_(pattern) {}
-  ModuleNames(std::string pattern) : pattern_(std::move(pattern)) {}
+  ModuleNames(std::initializer_list<const char*> names) : set_(true), names_(names.begin(), names.end()) {}
+  ModuleNames(std::vector<std::string> names) : set_(true), names_(std::move(names)) {}
+  ModuleNames(const char* pattern) : set_(true), pattern_(pattern) {}
+  ModuleNames(std::string pattern) : set_(true), pattern_(std::move(pattern)) {}
 
+  /// Not left alone: an empty list is one, too.
+  bool is_set() const { return set_; }
   bool empty() const { return names_.empty() && !pattern_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::optional<std::string>& pattern() const { return pattern_; }
 
  private:
+  bool set_ = false;
   std::vector<std::string> names_;
   std::optional<std::string> pattern_;
 };

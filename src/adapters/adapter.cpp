@@ -26,6 +26,7 @@ const Field* find_field(const Method& method, std::string_view name) {
 AdapterConfig with_head(const AdapterConfig& config) {
   const auto task = config.string("task_type");
   if (task != "SEQ_CLS" && task != "TOKEN_CLS") return config;
+  if (find_method(config.peft_type()).lacks_field("modules_to_save")) return config;
   auto names = config.strings("modules_to_save");
   for (const char* head : {"classifier", "score"})
     if (std::find(names.begin(), names.end(), head) == names.end()) names.emplace_back(head);

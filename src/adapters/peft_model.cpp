@@ -458,8 +458,13 @@ NamedTensors PeftModel::allocation_state(const std::string& name) const {
 
 void PeftModel::scale_adapter(const std::string& name, double factor) {
   const Exclusive lock(state_->guard);
+  state_->get(name);
   bool any = false;
-  for (const auto& placed : state_->get(name).parts) any |= placed.part->scale(factor);
+  for (const auto& adapter : state_->all) {
+    if (adapter->name != name) continue;
+    for (const auto& placed : adapter->parts) any |= placed.part->scale(factor);
+    adapter->scale *= factor;
+  }
   if (!any)
     throw UsageError("[adapters] " + state_->get(name).config.peft_type() + " has no scaling to change (\"" +
                      name + "\")");

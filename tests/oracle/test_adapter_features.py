@@ -206,6 +206,33 @@ def test_combine(checkpoints, kind, tmp_path):
     assert_does_the_same(checkpoint, tmp_path / "ours", model)
 
 
+@pytest.mark.parametrize("kind", ["linear", "cat", pytest.param("svd", marks=pytest.mark.full), pytest.param("ties", marks=pytest.mark.full)])
+def test_combine_dora(checkpoints, kind, tmp_path):
+    """PEFT's magnitudes of the sum are the base's norms, whatever the adapters' are: the base must be there."""
+    checkpoint = checkpoints("llama-gqa")
+    targets = {"a": ["q_proj", "embed_tokens"], "b": ["q_proj", "up_proj"]}
+    model = with_noise(checkpoint, {name: peft.LoraConfig(r=4, lora_alpha=6, use_dora=True, target_modules=modules) for name, modules in targets.items()})
+    model.save_pretrained(tmp_path, save_embedding_layers=False)
+    options = COMBINATIONS[kind]
+    model.add_weighted_adapter(["a", "b"], [0.8, -1.5], "both", combination_type=kind, **options)
+    model.set_adapter("both")
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    command = (GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:0.8", "--adapter", f"b={tmp_path / 'b'}:-1.5", "--combination-type", kind, *flags)
+    run(*command, "--model", checkpoint.folder, "--output", tmp_path / "ours")
+    assert_does_the_same(checkpoint, tmp_path / "ours", model)
+    assert "give the model" in run(*command, "--output", tmp_path / "none", check=False).stderr
+
+
+def test_combine_dora_and_lora(checkpoints, tmp_path):
+    """In PEFT the first decides: the result has magnitudes that nobody trained, or none."""
+    checkpoint = checkpoints("llama-gqa")
+    with_noise(checkpoint, {name: peft.LoraConfig(r=4, use_dora=name == "a", target_modules=["q_proj"]) for name in ("a", "b")}).save_pretrained(tmp_path)
+    for first, second in ("ab", "ba"):
+        flags = ("--adapter", f"{first}={tmp_path / first}:1", "--adapter", f"{second}={tmp_path / second}:1", "--combination-type", "cat")
+        done = run(GRAFT, "combine", *flags, "--model", checkpoint.folder, "--output", tmp_path / "ours", check=False)
+        assert done.returncode == 1 and '"a" is DoRA and another is plain LoRA' in done.stderr, done.stderr
+
+
 def test_combine_ia3(checkpoints, tmp_path):
     checkpoint = checkpoints("llama-gqa")
     targets = {"a": (["k_proj", "down_proj"], ["down_proj"]), "b": (["k_proj", "v_proj"], [])}
