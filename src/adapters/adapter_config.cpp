@@ -1,6 +1,8 @@
 #include "graft/adapter_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "adapters/method.h"
@@ -85,6 +87,11 @@ void check_value(const std::string& label, const Field& field, const json& value
   const bool needed = !field.allowed.empty() && !field.fallback.is_null();
   if (value.is_null() && !needed) return;
   if (!value.is_null() && !same_type(value, field.fallback)) wrong(type_name(field.fallback));
+  const auto too_large = [](const json& number) {
+    return number.is_number() && std::abs(number.get<double>()) > std::numeric_limits<float>::max();
+  };
+  if (too_large(value) || (value.is_object() && std::any_of(value.begin(), value.end(), too_large)))
+    wrong("small enough for a float32");
   // Ranks, sizes and numbers of things, by layer; only a scaling may have a fraction.
   if (field.name.ends_with("_pattern") && field.name != "alpha_pattern")
     for (const auto& each : value)

@@ -42,6 +42,8 @@ FIELDS = {
     "rank-pattern-zero": ({"rank_pattern": {"q_proj": 0}}, '"r" must be at least 1'),
     "pattern-broken": ({"rank_pattern": {"(": 3}}, '"rank_pattern"'),
     "alpha-text": ({"lora_alpha": "x"}, '"lora_alpha" must be a number'),
+    "alpha-huge": ({"lora_alpha": 1e300}, '"lora_alpha" must be small enough for a float32'),
+    "alpha-pattern-huge": ({"alpha_pattern": {"q_proj": -1e39}}, '"alpha_pattern" must be small enough for a float32'),
     "alpha-null": ({"lora_alpha": None}, '"lora_alpha" must be a number'),
     "dropout-negative": ({"lora_dropout": -0.1}, '"lora_dropout" must be between 0 and 1'),
     "dropout-above-one": ({"lora_dropout": 1.5}, '"lora_dropout" must be between 0 and 1'),

@@ -186,6 +186,7 @@ def assert_does_the_same(checkpoint, adapter, model):
 
 COMBINATIONS = {
     "linear": {}, "cat": {}, "svd": {}, "svd-rank": {"svd_rank": 3}, "ties": {"density": 0.4}, "ties_svd": {"density": 0.4},
+    "ties-voted": {"density": 0.6, "majority_sign_method": "frequency"}, "svd-clamped": {"svd_clamp": 0.9},
     "magnitude_prune": {"density": 0.7}, "magnitude_prune_svd": {"density": 0.7}, "dare_linear": {"density": 1.0}, "dare_ties_svd": {"density": 1.0},
 }
 
@@ -196,7 +197,7 @@ def test_combine(checkpoints, kind, tmp_path):
     configs = {"a": dict(r=4, lora_alpha=6, target_modules=["q_proj", "embed_tokens"]), "b": dict(r=4, use_rslora=False, target_modules=["q_proj", "up_proj"])}
     model = with_noise(checkpoint, {name: peft.LoraConfig(**options) for name, options in configs.items()})
     model.save_pretrained(tmp_path, save_embedding_layers=False)
-    combination, options = kind.removesuffix("-rank"), COMBINATIONS[kind]
+    combination, options = kind.split("-")[0], COMBINATIONS[kind]
     weights = [0.8, -1.5]
     model.add_weighted_adapter(["a", "b"], weights, "both", combination_type=combination, **options)
     model.set_adapter("both")

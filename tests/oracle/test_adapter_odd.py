@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adapters import noisy
-from harness import GRAFT, assert_close, graft_forward, run
+from harness import GRAFT, assert_close, graft_forward, load_file, run, save_file
 
 Q = {"target_modules": ["q_proj"]}
 ODD = {
@@ -76,3 +76,26 @@ def test_merged_into_a_tied_weight(checkpoints, options, tmp_path):
     with torch.no_grad():
         assert_close({"logits": merged(**row).logits}, want, 3e-5)
     assert_close(graft_forward(checkpoint, row, "--adapter", tmp_path / "adapter", "--merge"), want, 3e-5)
+
+
+STORED = {
+    "double": {"lora_A": torch.float64, "lora_B": torch.float64},
+    "float8": {"lora_A": torch.float8_e4m3fn, "lora_B": torch.float8_e5m2},
+    "mixed": {"lora_A": torch.float16, "lora_B": torch.float32},
+    "halves": {"lora_A": torch.float16, "lora_B": torch.bfloat16},
+}
+
+
+@pytest.mark.parametrize("how", [(), ("--merge",), pytest.param(("--compile",), marks=pytest.mark.full)], ids=["forward", "merge", "compiled"])
+@pytest.mark.parametrize("name", STORED)
+def test_stored_in_another_dtype(checkpoints, name, how, tmp_path):
+    """PEFT computes with float32 whatever the file has; so does graft where a layer's tensors have no dtype that a product takes."""
+    checkpoint = checkpoints("llama-gqa")
+    made(checkpoint, name, Q, tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    stored = {key: value.to(next(dtype for part, dtype in STORED[name].items() if part in key)) for key, value in tensors.items()}
+    save_file(stored, tmp_path / "adapter_model.safetensors", {"format": "pt"})
+    row = {"input_ids": torch.arange(3, 12)[None]}
+    with torch.no_grad():
+        want = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path).eval()(**row).logits
+    assert_close(graft_forward(checkpoint, row, "--adapter", tmp_path, *how), {"logits": want}, 1e-5)

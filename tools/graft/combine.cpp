@@ -76,6 +76,8 @@ void add_combine(CLI::App& app) {
                       "The base model: needed for DoRA, whose magnitudes are measured by its weights");
   command->add_option("--svd-rank", flags->options.svd_rank,
                       "Rank of the result (default: the largest rank)");
+  command->add_option("--svd-clamp", flags->options.svd_clamp,
+                      "For svd: the quantile, 0 to 1, that both factors are clipped at");
   command->add_option("--density", flags->options.density,
                       "Share of values that ties, dare and magnitude_prune keep, 0 to 1");
   command->add_option("--majority-sign-method", flags->options.majority_sign_method, "For ties")
