@@ -11,7 +11,6 @@
 #include "graft/adapter_config.h"
 #include "graft/compile.h"
 #include "graft/model.h"
-#include "graft/peft_configs.h"
 #include "graft/safetensors.h"
 
 namespace graft {

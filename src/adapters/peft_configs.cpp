@@ -1,9 +1,8 @@
 // Fields go by name into the JSON that AdapterConfig reads, so that there is one place where they are
 // checked.
-#include "graft/peft_configs.h"
-
 #include <nlohmann/json.hpp>
 
+#include "graft/adapter_config.h"
 #include "graft/error.h"
 
 namespace graft {

@@ -1,4 +1,4 @@
-"""The fields of every method's configuration, their defaults and the structs of graft/peft_configs.h, against PEFT's own classes."""
+"""The fields of every method's configuration, their defaults and the structs of graft/adapter_config.h, against PEFT's own classes."""
 import dataclasses
 import json
 import re
@@ -45,7 +45,7 @@ def theirs(name):
 
 def members(name):
     """Of the struct, by its text: a member that its conversion forgets would be left out without a word."""
-    body = re.search(rf"struct {name} {{\n(.*?)\n}};", (ROOT / "include/graft/peft_configs.h").read_text(), re.DOTALL)[1]
+    body = re.search(rf"struct {name} {{\n(.*?)\n}};", (ROOT / "include/graft/adapter_config.h").read_text(), re.DOTALL)[1]
     return re.findall(r"(\w+) = [^;]*;", body)
 
 
