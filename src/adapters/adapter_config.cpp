@@ -93,9 +93,12 @@ void check_value(const std::string& label, const Field& field, const json& value
   if (too_large(value) || (value.is_object() && std::any_of(value.begin(), value.end(), too_large)))
     wrong("small enough for a float32");
   // Ranks, sizes and numbers of things, by layer; only a scaling may have a fraction.
-  if (field.name.ends_with("_pattern") && field.name != "alpha_pattern")
+  if (field.name.ends_with("_pattern")) {
+    const bool whole = field.name != "alpha_pattern";
     for (const auto& each : value)
-      if (!each.is_number_integer()) wrong("an object of whole numbers");
+      if (!(whole ? each.is_number_integer() : each.is_number()))
+        wrong(whole ? "an object of whole numbers" : "an object of numbers");
+  }
   if (field.name.ends_with("dropout") && !(value >= 0.0 && value <= 1.0)) wrong("between 0 and 1");
   if (field.allowed.empty()) return;
   const auto text = value.is_null() ? "" : value.get<std::string>();

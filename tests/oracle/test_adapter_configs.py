@@ -91,13 +91,36 @@ REFUSED += [
 ]
 
 
-def test_what_graft_does_not_have_is_refused_by_name(tmp_path):
+REFUSED += [("LoraConfig", "init_lora_weights", init) for init in ("eva", "corda", "lora_ga", "loftq", "mica")]
+
+
+def said_of(cases, tmp_path):
+    """What graft says of each configuration with one field changed."""
     files = []
-    for number, (name, field, value) in enumerate(REFUSED):
+    for number, (name, field, value) in enumerate(cases):
         config = {**theirs(name), **({} if "num_virtual_tokens" in GIVEN.get(name, {}) else {"target_modules": ["q_proj"]}), field: value}
         files.append(tmp_path / f"{number}.json")
         files[-1].write_text(json.dumps(config))
     said = run(BUILD / "tests" / "adapter_life_driver", "config", *files).stdout.splitlines()
-    assert len(said) == len(REFUSED)
-    wrong = [(case, line) for case, line in zip(REFUSED, said) if f'"{case[1]}" is ' not in line]
+    assert len(said) == len(cases)
+    return said
+
+
+def test_what_graft_does_not_have_is_refused_by_name(tmp_path):
+    wrong = [(case, line) for case, line in zip(REFUSED, said_of(REFUSED, tmp_path)) if f'"{case[1]}" is ' not in line]
     assert not wrong
+
+
+# Every field of a kind gets what is none: a method that does not look at it would take it.
+NONE_OF_THEM = {bool: ["yes", 1], int: ["x", 2.5, True], float: ["x", True], str: ["no_such", 5], dict: [{"q_proj": "x"}, "x"], list: ["x"]}
+
+
+def test_values_that_a_field_cannot_have(tmp_path):
+    cases = []
+    for name in METHODS:
+        for field, value in theirs(name).items():
+            if field not in BOOKKEEPING | UNSUPPORTED.keys() | WITHOUT_EFFECT and (name, field) != ("ShiraConfig", "mask_type"):  # a file brings any mask
+                # An alpha may have a fraction, whatever PEFT's default is.
+                cases += [(name, field, each) for each in NONE_OF_THEM.get(type(value), []) if not (isinstance(value, int) and each == 2.5 and "alpha" in field)]
+    taken = [case for case, line in zip(cases, said_of(cases, tmp_path)) if f'"{case[1]}"' not in line]
+    assert not taken
