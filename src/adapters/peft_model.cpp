@@ -498,8 +498,10 @@ TrainableCount PeftModel::get_nb_trainable_parameters() const {
     if (tensor.requires_grad()) count.trainable += tensor.numel();
   };
   for (const auto& [path, parameter] : model_->unique_parameters()) add(parameter);
+  // What is not trained in an adapter (VeRA's projections, SHiRA's places) is no parameter in PEFT either.
   for (const auto& adapter : state_->all)
-    for (const auto& named : adapter->tensors()) add(named.tensor);
+    for (const auto& named : adapter->tensors())
+      if (named.trainable) add(named.tensor);
   return count;
 }
 
