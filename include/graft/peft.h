@@ -8,38 +8,12 @@
 // Adapters differ in data only: the one that serves a row, its weights and its scaling are inputs of a
 // compiled program, so that loading, switching, disabling and mixing them compile nothing again.
 #pragma once
-#include <map>
-
 #include "graft/adapter_config.h"
 #include "graft/compile.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
 
 namespace graft {
-
-/// PEFT's LoraConfig; a field left alone has PEFT's default.
-struct LoraConfig {
-  int64_t r = 8;
-  ModuleNames target_modules = {};
-  ModuleNames exclude_modules = {};
-  double lora_alpha = 8;
-  double lora_dropout = 0;
-  std::string bias = "none";
-  bool use_rslora = false;
-  bool use_dora = false;
-  bool lora_bias = false;
-  bool fan_in_fan_out = false;
-  /// "true", "false", "gaussian", "orthogonal", "pissa", "pissa_niter_N", "olora"
-  std::string init_lora_weights = "true";
-  std::map<std::string, int64_t> rank_pattern = {};
-  std::map<std::string, double> alpha_pattern = {};
-  std::vector<int64_t> layers_to_transform = {};
-  std::vector<std::string> layers_pattern = {};
-  std::vector<std::string> modules_to_save = {};
-  std::string task_type = {};
-
-  operator AdapterConfig() const;
-};
 
 /// What a call may say beside its inputs.
 struct AdapterCall {

@@ -26,6 +26,7 @@ const Field* find_field(const Method& method, std::string_view name) {
 AdapterConfig with_head(const AdapterConfig& config) {
   const auto task = config.string("task_type");
   if (task != "SEQ_CLS" && task != "TOKEN_CLS") return config;
+  if (find_method(config.peft_type()).lacks_field("modules_to_save")) return config;
   auto names = config.strings("modules_to_save");
   for (const char* head : {"classifier", "score"})
     if (std::find(names.begin(), names.end(), head) == names.end()) names.emplace_back(head);
@@ -233,7 +234,9 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     const auto made = build(target);
     // IA3's factors are on channels, whatever is between them.
     if (made.groups() > 1 && method.type != "IA3") made.refuse("its channels are in groups");
-    return method.part(made);
+    auto part = method.part(made);
+    part->to_one_dtype();
+    return part;
   };
   for (const auto& target : layers)
     if (!method.tied || !shares_embedding(*target.layer, layers))
@@ -265,7 +268,11 @@ GivenSource GivenSource::open(const std::filesystem::path& dir, std::optional<at
   NamedTensors tensors;
   for (const auto& name : file.names()) {
     auto tensor = file.tensor(name);
-    tensors.emplace_back(name, dtype && tensor.is_floating_point() ? tensor.to(*dtype) : tensor);
+    // What nothing can be computed in (float8) is only a way to store numbers.
+    const auto own = tensor.scalar_type();
+    const bool storage = own != at::kFloat && own != at::kHalf && own != at::kBFloat16 && own != at::kDouble;
+    const auto wanted = dtype.value_or(storage ? at::kFloat : own);
+    tensors.emplace_back(name, tensor.is_floating_point() ? tensor.to(wanted) : tensor);
   }
   return {tensors, dir.string()};
 }

@@ -22,6 +22,7 @@ struct Adapter {
   std::optional<size_t> slot = {};
   size_t number = 0;  ///< tells what its parts share from others' in the module tree
   bool trainable = true;
+  double scale = 1;  ///< what scale_adapter() multiplied it by
   /// Its tensors have been told that they are not trained, and need not be told again.
   bool rests = false;
   std::shared_ptr<Shared> shared;

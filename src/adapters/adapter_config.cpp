@@ -1,6 +1,8 @@
 #include "graft/adapter_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "adapters/method.h"
@@ -79,15 +81,46 @@ void check_value(const std::string& label, const Field& field, const json& value
                         ", which graft does not support; it must be " + field.fallback.dump());
     return;
   }
-  if (value.is_null() || field.rule == Field::Rule::any) return;
-  if (!same_type(value, field.fallback)) wrong(type_name(field.fallback));
+  if (field.name == "modules_to_save" && value.is_string()) wrong("a list of strings");
+  if (field.rule == Field::Rule::any) return;
+  // One of several words is needed; elsewhere whoever reads the field says what null means.
+  const bool needed = !field.allowed.empty() && !field.fallback.is_null();
+  if (value.is_null() && !needed) return;
+  if (!value.is_null() && !same_type(value, field.fallback)) wrong(type_name(field.fallback));
+  const auto too_large = [](const json& number) {
+    return number.is_number() && std::abs(number.get<double>()) > std::numeric_limits<float>::max();
+  };
+  if (too_large(value) || (value.is_object() && std::any_of(value.begin(), value.end(), too_large)))
+    wrong("small enough for a float32");
+  // Ranks, sizes and numbers of things, by layer; only a scaling may have a fraction.
+  if (field.name.ends_with("_pattern")) {
+    const bool whole = field.name != "alpha_pattern";
+    for (const auto& each : value)
+      if (!(whole ? each.is_number_integer() : each.is_number()))
+        wrong(whole ? "an object of whole numbers" : "an object of numbers");
+  }
   if (field.name.ends_with("dropout") && !(value >= 0.0 && value <= 1.0)) wrong("between 0 and 1");
-  if (field.allowed.empty() || !value.is_string()) return;
-  const auto text = value.get<std::string>();
+  if (field.allowed.empty()) return;
+  const auto text = value.is_null() ? "" : value.get<std::string>();
   if (std::find(field.allowed.begin(), field.allowed.end(), text) != field.allowed.end()) return;
   std::string known;
   for (const auto& each : field.allowed) known += (known.empty() ? "\"" : ", \"") + std::string(each) + "\"";
   wrong("one of " + known);
+}
+
+/// Fields that say which layers are meant, and would be left out beside the others.
+void check_targets(const std::string& label, const AdapterConfig& config) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError("[adapters] " + label + ": " + what);
+  };
+  const auto targets = config.modules("target_modules");
+  if (config.is_list("target_modules") && targets.empty())
+    refuse("\"target_modules\" is an empty list: name the layers to adapt, or leave it out");
+  for (const char* field : {"layers_to_transform", "layers_pattern"})
+    if (targets.pattern() && config.has(field))
+      refuse('"' + std::string(field) + "\" has no effect where \"target_modules\" is one text and no list");
+  if (config.has("layers_pattern") && !config.has("layers_to_transform"))
+    refuse("\"layers_pattern\" has no effect without \"layers_to_transform\"");
 }
 
 }  // namespace
@@ -106,7 +139,7 @@ AdapterConfig AdapterConfig::from_values(const std::shared_ptr<State>& state) {
     for (const auto* list : state->lists())
       for (const auto& field : *list)
         if (field.name == name) known = &field;
-    if (known) {
+    if (known && !state->method->lacks_field(name)) {
       check_value(state->label, *known, value);
     } else if (is_empty(value)) {
       noted += (noted.empty() ? "" : ", ") + name;
@@ -119,6 +152,7 @@ AdapterConfig AdapterConfig::from_values(const std::shared_ptr<State>& state) {
     log_warning("[adapters] " + state->label +
                 ": fields that this build does not know, none of them set: " + noted);
   AdapterConfig config(state);
+  if (state->method->on_layers()) check_targets(state->label, config);
   if (state->method->check) state->method->check(config);
   return config;
 }
@@ -239,7 +273,8 @@ std::string AdapterConfig::dump() const {
   json all = state_->values;
   for (const auto* list : state_->lists())
     for (const auto& field : *list)
-      if (!all.contains(field.name)) all[std::string(field.name)] = field.fallback;
+      if (!all.contains(field.name) && !state_->method->lacks_field(field.name))
+        all[std::string(field.name)] = field.fallback;
   return all.dump(2) + "\n";
 }
 

@@ -102,6 +102,7 @@ Method c3a_method() {
                      {"bias", "none", {"none", "all", "c3a_only"}},
                      {"block_size_pattern", nlohmann::json::object()},
                      {"init_weights", "xavier_uniform", {}, Field::Rule::any}},
+          .lacks = {"exclude_modules"},
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<C3aPart>(build);
           },

@@ -9,7 +9,10 @@
 #include <set>
 
 #include "adapters/combine_targets.h"
+#include "adapters/lora.h"
+#include "adapters/peft_state.h"
 #include "graft/error.h"
+#include "support/log.h"
 #include "support/regex.h"
 
 namespace graft::adapters {
@@ -66,7 +69,6 @@ void check(const WeightedSource& source) {
   if (source.config.peft_type() != "LORA")
     throw UsageError("[combine] \"" + source.name + "\" is " + source.config.peft_type() +
                      "; only LoRA and IA3 adapters can be combined, each with its kind");
-  if (source.config.boolean("use_dora")) refuse("is DoRA: it has magnitudes");
   if (source.config.boolean("lora_bias")) refuse("has \"lora_bias\"");
   if (source.config.string("bias") != "none") refuse("brings biases of its own");
   if (source.config.has("modules_to_save")) refuse("has \"modules_to_save\"");
@@ -75,6 +77,25 @@ void check(const WeightedSource& source) {
     if (init.starts_with("pissa") || init == "olora")
       refuse("was made with \"" + init + "\" and goes with a changed base");
   }
+}
+
+/// Whether the result is DoRA. PEFT lets the first adapter decide, and drops the others' magnitudes or
+/// measures them by a norm they never had: adapters of both kinds are refused here.
+bool combine_as_dora(const std::vector<WeightedSource>& sources, bool with_base) {
+  const bool dora = sources[0].config.boolean("use_dora");
+  for (const auto& source : sources)
+    if (source.config.boolean("use_dora") != dora)
+      throw ConfigError("[combine] \"" + (dora ? sources[0] : source).name +
+                        "\" is DoRA and another is plain LoRA: no combination would keep what both do");
+  if (!dora) return false;
+  if (!with_base)
+    throw ConfigError(
+        "[combine] DoRA's magnitudes are measured by the base's weights, which a combination needs: give the "
+        "model (graft combine --model), or use add_weighted_adapter()");
+  log_warning(
+      "[combine] the adapters' DoRA magnitudes take no part in a combination: as in PEFT, the result has the "
+      "base's");
+  return true;
 }
 
 /// The layers of all adapters, by path.
@@ -100,7 +121,8 @@ std::map<std::string, Layer> layers_of(const std::vector<WeightedSource>& source
                                         layer.adapters[0].b.size(0) != b->second.size(0)))
           throw UsageError("[combine] the adapters do not fit each other at \"" + path +
                            "\": they were made for different models");
-        layer.adapters.push_back({a, b->second, scaling_at(source.config, path, a.size(0)), source.weight});
+        layer.adapters.push_back(
+            {a, b->second, scaling_at(source.config, path, a.size(0)) * source.scale, source.weight});
         used += 2;
       }
     if (used == 0) throw FormatError("[combine] \"" + source.name + "\" holds no LoRA tensors");
@@ -272,7 +294,8 @@ AdapterConfig with_all_modules(const std::vector<WeightedSource>& sources, const
   return config.with(field, nlohmann::json(pattern).dump());
 }
 
-Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options) {
+Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options,
+                 const FindLayer& base) {
   const at::NoGradGuard no_grad;
   if (sources.empty()) throw UsageError("[combine] no adapters to combine");
   if (std::find(std::begin(kTypes), std::end(kTypes), options.combination_type) == std::end(kTypes)) {
@@ -288,6 +311,7 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
     throw UsageError("[combine] svd_rank must be at least 1, got " + std::to_string(*options.svd_rank));
   if (sources[0].config.peft_type() == "IA3") return combine_ia3(sources, options);
   for (const auto& source : sources) check(source);
+  const bool dora = combine_as_dora(sources, base != nullptr);
   // One adapter alone can only be scaled.
   const auto type = sources.size() == 1 ? "linear" : options.combination_type;
   const Combiner combiner(options, type);
@@ -305,6 +329,13 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
     const auto [a, b] = combiner(layer, rank);
     result.tensors.emplace_back(layer.key_a, padded(a, 0, rank));
     result.tensors.emplace_back(layer.key_b, padded(b, 1, rank));
+    if (!dora) continue;
+    const auto* adapted = base(path);
+    if (!adapted)
+      throw UsageError("[combine] the base model has no layer \"" + path + "\": it is another one");
+    const auto stem = layer.key_a.substr(0, layer.key_a.rfind(".lora_"));
+    result.tensors.emplace_back(stem + ".lora_magnitude_vector",
+                                dora_norm(*adapted, adapted->weight.detach().to(at::kFloat)));
   }
   return result;
 }
@@ -322,8 +353,17 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
   std::vector<adapters::WeightedSource> sources;
   sources.reserve(adapters.size());
   for (size_t i = 0; i < adapters.size(); ++i)
-    sources.push_back({adapters[i], peft_config(adapters[i]), state_dict(adapters[i]), weights[i]});
-  const auto combined = adapters::combine(sources, options);
+    sources.push_back({adapters[i], peft_config(adapters[i]), state_dict(adapters[i]), weights[i],
+                       state_->get(adapters[i]).scale});
+  const auto layers = adapters::weighted_layers(*model_);
+  const auto combined = adapters::combine(sources, options, [&](const std::string& path) {
+    if (!state_->merged.empty())
+      throw UsageError(
+          "[combine] DoRA's magnitudes are the base's, and adapters are merged into it: unmerge them first");
+    const auto found =
+        std::find_if(layers.begin(), layers.end(), [&](const auto& each) { return each.path == path; });
+    return found == layers.end() ? nullptr : found->layer.get();
+  });
   add_from_tensors(name, combined.config, combined.tensors);
 }
 

@@ -1,10 +1,13 @@
 // Several adapters of one method, LoRA or IA3, made into one: PEFT's add_weighted_adapter.
 //
-// Only the adapters are needed, no base model: they say all of what they do to a layer.
+// Only the adapters are needed, no base model (but for DoRA): they say all of what they do to a layer.
 #pragma once
+#include <functional>
+
 #include "graft/adapter_config.h"
 #include "graft/peft.h"
 #include "graft/safetensors.h"
+#include "nn/weighted.h"
 
 namespace graft::adapters {
 
@@ -13,6 +16,7 @@ struct WeightedSource {
   AdapterConfig config;
   NamedTensors tensors;  ///< under their names in the adapter's file
   double weight;
+  double scale = 1;  ///< what scale_adapter() made of it, beside what its configuration says
 };
 
 struct Combined {
@@ -20,8 +24,13 @@ struct Combined {
   NamedTensors tensors;
 };
 
-/// UsageError where the adapters cannot be combined so, ConfigError for what no combination keeps (DoRA's
-/// magnitudes, biases, modules_to_save).
-Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options);
+/// The base's layer of that path; null where there is none.
+using FindLayer = std::function<const nn::WeightedLayer*(const std::string& path)>;
+
+/// UsageError where the adapters cannot be combined so, ConfigError for what no combination keeps (biases,
+/// modules_to_save). DoRA needs the base: as in PEFT, the result's magnitudes are the base's own, those of
+/// the adapters take no part.
+Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options,
+                 const FindLayer& base = nullptr);
 
 }  // namespace graft::adapters

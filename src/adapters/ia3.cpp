@@ -132,6 +132,7 @@ Method ia3_method() {
           .fields = {{"feedforward_modules", nullptr, {}, Rule::any},
                      {"fan_in_fan_out", false},
                      {"init_ia3_weights", true}},
+          .lacks = {"layers_to_transform", "layers_pattern"},
           .part = ia3_part,
           .default_targets = {{"llama", {"k_proj", "v_proj", "down_proj"}},
                               {"mistral", {"k_proj", "v_proj", "down_proj"}},

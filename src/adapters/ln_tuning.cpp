@@ -16,6 +16,7 @@ std::shared_ptr<Part> ln_tuning_part(const PartBuild& build) {
 Method ln_tuning_method() {
   return {.type = "LN_TUNING",
           .fields = {},
+          .lacks = {"layers_to_transform", "layers_pattern"},
           .part = ln_tuning_part,
           .default_targets = {{"llama", {"input_layernorm", "post_attention_layernorm", "norm"}},
                               {"mistral", {"input_layernorm", "post_attention_layernorm", "norm"}},

@@ -119,7 +119,9 @@ std::shared_ptr<Part> lokr_part(const PartBuild& build) {
 }
 
 void check_lokr(const AdapterConfig& config) {
-  if (config.is_string("init_weights") && config.string("init_weights") != "lycoris")
+  if (!config.is_string("init_weights"))
+    config.boolean("init_weights");  // an error for what is no flag
+  else if (config.string("init_weights") != "lycoris")
     throw ConfigError("[adapters] \"init_weights\" is \"" + config.string("init_weights") +
                       "\"; known: true, false, \"lycoris\"");
 }

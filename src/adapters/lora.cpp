@@ -69,9 +69,6 @@ class LoraLinear : public LoraPart {
     const auto delta = at::matmul(b, a);
     return layer().kind() == nn::LayerKind::conv1d ? delta.t() : delta;
   }
-  at::Tensor norm(const at::Tensor& weight) const override {
-    return at::linalg_vector_norm(out_in(layer(), weight), 2, at::IntArrayRef{1});
-  }
   at::Tensor factor_view(const at::Tensor& factor) const override {
     return factor.view(layer().kind() == nn::LayerKind::conv1d ? at::IntArrayRef{1, -1}
                                                                : at::IntArrayRef{-1, 1});
@@ -120,9 +117,6 @@ class LoraConv : public LoraPart {
     return at::mm(b.view({-1, r_}), a.reshape({r_, -1}))
         .view({shape_.out, shape_.in, shape_.kernel[0], shape_.kernel[1]});
   }
-  at::Tensor norm(const at::Tensor& weight) const override {
-    return at::linalg_vector_norm(weight, 2, at::IntArrayRef{1, 2, 3}, /*keepdim=*/true).transpose(0, 1);
-  }
   at::Tensor factor_view(const at::Tensor& factor) const override { return factor.view({-1, 1, 1, 1}); }
 
  private:
@@ -165,9 +159,6 @@ class LoraEmbedding : public LoraPart {
 
  protected:
   at::Tensor product(const at::Tensor& a, const at::Tensor& b) const override { return at::matmul(b, a).t(); }
-  at::Tensor norm(const at::Tensor& weight) const override {
-    return at::linalg_vector_norm(weight, 2, at::IntArrayRef{0});
-  }
   at::Tensor factor_view(const at::Tensor& factor) const override { return factor.view({1, -1}); }
 
  private:
@@ -190,6 +181,17 @@ std::shared_ptr<Part> lora_part(const PartBuild& build) {
 
 }  // namespace
 
+at::Tensor dora_norm(const nn::WeightedLayer& layer, const at::Tensor& weight) {
+  switch (layer.kind()) {
+    case nn::LayerKind::conv2d:
+      return at::linalg_vector_norm(weight, 2, at::IntArrayRef{1, 2, 3}, /*keepdim=*/true).transpose(0, 1);
+    case nn::LayerKind::embedding:
+      return at::linalg_vector_norm(weight, 2, at::IntArrayRef{0});
+    default:
+      return at::linalg_vector_norm(out_in(layer, weight), 2, at::IntArrayRef{1});
+  }
+}
+
 LoraPart::LoraPart(const PartBuild& build) : Part(build) {
   r_ = static_cast<int64_t>(build.by_pattern("rank_pattern", static_cast<double>(build.config.integer("r"))));
   if (r_ <= 0)
@@ -211,14 +213,15 @@ void LoraPart::finish(const PartBuild& build) {
     return;
   }
   initialise_lora(*this, build);
-  if (magnitude.defined()) magnitude.copy_(norm(layer().weight.to(at::kFloat) + delta_weight()));
+  if (magnitude.defined())
+    magnitude.copy_(dora_norm(layer(), layer().weight.to(at::kFloat) + delta_weight()));
 }
 
 at::Tensor LoraPart::dropped(const at::Tensor& x) const { return nn::dropout(x, dropout_, is_training()); }
 
 at::Tensor LoraPart::norm_of_sum() const {
   const at::NoGradGuard constant;
-  return norm(layer().weight.to(A.scalar_type()) + delta_weight());
+  return dora_norm(layer(), layer().weight.to(A.scalar_type()) + delta_weight());
 }
 
 at::Tensor LoraPart::dora_factor() const { return magnitude / norm_of_sum(); }
@@ -291,7 +294,7 @@ void LoraPart::merge(Weights& weights) const {
   const auto delta = delta_weight();
   const auto dtype = weights.weight.scalar_type();
   if (magnitude.defined()) {
-    const auto factor = factor_view(magnitude / norm(weights.base + delta));
+    const auto factor = factor_view(magnitude / dora_norm(layer(), weights.base + delta));
     weights.weight = (factor * (weights.weight + delta)).to(dtype);
   } else {
     weights.weight = weights.weight + delta.to(dtype);

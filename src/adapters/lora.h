@@ -9,6 +9,9 @@ Method lora_method();
 /// Fields of PEFT's LoraConfig, and of what builds on it, that ask for what graft does not have.
 const std::vector<Field>& unsupported_lora_fields();
 
+/// The norm of each output's row of such a layer's weight, in the shape of DoRA's magnitude.
+at::Tensor dora_norm(const nn::WeightedLayer& layer, const at::Tensor& weight);
+
 /// What combining adapters needs to see of a LoRA part.
 class LoraPart : public Part {
  public:
@@ -39,8 +42,6 @@ class LoraPart : public Part {
  protected:
   /// scaling * (B A), [out, in] or in the convolution's shape, scaled.
   virtual at::Tensor product(const at::Tensor& a, const at::Tensor& b) const = 0;
-  /// The norm of each output's row of `weight`, in the shape of the magnitude.
-  virtual at::Tensor norm(const at::Tensor& weight) const = 0;
   /// The magnitude's quotient in the shape that scales the weight.
   virtual at::Tensor factor_view(const at::Tensor& factor) const = 0;
   void finish(const PartBuild& build);

@@ -70,6 +70,11 @@ void orthogonal(LoraPart& part) {
 
 void check_lora_init(const AdapterConfig& config) {
   const auto init = init_of(config);
+  if (config.boolean("lora_bias") && (config.boolean("use_dora") || (init != "true" && init != "false")))
+    throw ConfigError(
+        "[adapters] \"lora_bias\" goes with neither \"use_dora\" nor an \"init_lora_weights\" other than "
+        "true "
+        "and false");
   for (const char* known : {"true", "false", "gaussian", "orthogonal", "pissa", "olora"})
     if (init == known) return;
   constexpr std::string_view prefix = "pissa_niter_";

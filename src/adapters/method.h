@@ -1,5 +1,7 @@
 // The methods: one row each, in registry.cpp.
 #pragma once
+#include <algorithm>
+
 #include "adapters/part.h"
 #include "adapters/schema.h"
 
@@ -12,6 +14,8 @@ struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
   /// Beyond common_fields() and target_fields().
   std::vector<Field> fields;
+  /// Those of target_fields() that PEFT's configuration of this method does not have.
+  std::vector<std::string_view> lacks = {};
   /// Builds the adapter's part on a layer; null for methods that are not put on layers.
   std::shared_ptr<Part> (*part)(const PartBuild&) = nullptr;
   /// Which layers PEFT takes where the config names none, by model type.
@@ -35,6 +39,9 @@ struct Method {
   std::vector<std::string_view> data_fields = {};
 
   bool on_layers() const { return part != nullptr; }
+  bool lacks_field(std::string_view name) const {
+    return std::find(lacks.begin(), lacks.end(), name) != lacks.end();
+  }
 };
 
 /// Names of layers by model_type.

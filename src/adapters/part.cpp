@@ -80,6 +80,16 @@ at::Tensor Part::tensor(const Entry& entry) const {
                          : *named_buffers(/*recurse=*/false).find(entry.name);
 }
 
+void Part::to_one_dtype() {
+  std::optional<at::ScalarType> widest;
+  for (const auto& entry : entries_)
+    if (const auto t = tensor(entry); t.is_floating_point())
+      widest = widest ? at::promote_types(*widest, t.scalar_type()) : t.scalar_type();
+  for (const auto& entry : entries_)
+    if (auto t = tensor(entry); t.is_floating_point() && t.scalar_type() != *widest)
+      t.set_data(t.to(*widest));
+}
+
 bool same_tensors(const torch::nn::Module& a, const torch::nn::Module& b) {
   const auto match = [](const auto& ours, const auto& theirs) {
     if (ours.size() != theirs.size()) return false;

@@ -119,6 +119,8 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   /// In this module's table; what training changes.
   at::Tensor tensor(const Entry& entry) const;
   const nn::WeightedLayer& layer() const { return *layer_; }
+  /// A file may hold a layer's tensors in several dtypes, which no product takes: they get the widest.
+  void to_one_dtype();
 
  protected:
   /// A tensor of the adapter's file, or an empty one of that shape to be filled when the adapter is fresh,

@@ -469,8 +469,13 @@ NamedTensors PeftModel::allocation_state(const std::string& name) const {
 
 void PeftModel::scale_adapter(const std::string& name, double factor) {
   const Exclusive lock(state_->guard);
+  state_->get(name);
   bool any = false;
-  for (const auto& placed : state_->get(name).parts) any |= placed.part->scale(factor);
+  for (const auto& adapter : state_->all) {
+    if (adapter->name != name) continue;
+    for (const auto& placed : adapter->parts) any |= placed.part->scale(factor);
+    adapter->scale *= factor;
+  }
   if (!any)
     throw UsageError("[adapters] " + state_->get(name).config.peft_type() + " has no scaling to change (\"" +
                      name + "\")");
@@ -504,8 +509,10 @@ TrainableCount PeftModel::get_nb_trainable_parameters() const {
     if (tensor.requires_grad()) count.trainable += tensor.numel();
   };
   for (const auto& [path, parameter] : model_->unique_parameters()) add(parameter);
+  // What is not trained in an adapter (VeRA's projections, SHiRA's places) is no parameter in PEFT either.
   for (const auto& adapter : state_->all)
-    for (const auto& named : adapter->tensors()) add(named.tensor);
+    for (const auto& named : adapter->tensors())
+      if (named.trainable) add(named.tensor);
   return count;
 }
 

@@ -164,6 +164,7 @@ Method randlora_method() {
                      {"randlora_alpha", 640.0},
                      {"bias", "none", {"none", "all", "randlora_only"}},
                      {"init_weights", true}},
+          .lacks = {"exclude_modules"},
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<RandloraPart>(build);
           },

@@ -92,6 +92,7 @@ Method road_method() {
           .fields = {{"variant", "road_1", {"road_1", "road_2", "road_4"}},
                      {"group_size", 64},
                      {"init_weights", true}},
+          .lacks = {"exclude_modules", "layers_to_transform", "layers_pattern"},
           .part = road_part,
           .default_targets = usual_targets(),
           .check = check_road};

@@ -3,13 +3,16 @@
 namespace graft::adapters {
 
 const std::vector<Field>& common_fields() {
-  static const std::vector<Field> fields{{"peft_type"},
-                                         {"task_type"},
-                                         {"base_model_name_or_path"},
-                                         {"revision"},
-                                         {"inference_mode", false},
-                                         {"auto_mapping", nullptr, {}, Field::Rule::any},
-                                         {"peft_version"}};
+  static const std::vector<Field> fields{
+      {"peft_type"},
+      {"task_type",
+       nullptr,
+       {"SEQ_CLS", "SEQ_2_SEQ_LM", "CAUSAL_LM", "TOKEN_CLS", "QUESTION_ANS", "FEATURE_EXTRACTION"}},
+      {"base_model_name_or_path"},
+      {"revision"},
+      {"inference_mode", false},
+      {"auto_mapping", nullptr, {}, Field::Rule::any},
+      {"peft_version"}};
   return fields;
 }
 

@@ -94,6 +94,7 @@ Method shira_method() {
                      {"random_seed", nullptr, {}, Field::Rule::any},
                      {"fan_in_fan_out", false},
                      {"init_weights", true}},
+          .lacks = {"exclude_modules", "layers_to_transform", "layers_pattern"},
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<ShiraPart>(build);
           },

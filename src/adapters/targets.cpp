@@ -198,9 +198,12 @@ std::vector<Target> saved_layers(const AdapterConfig& config, const PreTrainedMo
         unmatched.erase(name);
       }
   // PEFT itself puts both names there for every classifier, and one of them is always missing.
-  if (unmatched.size() == names.size())
-    throw ConfigError("[adapters] \"modules_to_save\": " + listed(names) + " matched no module of " +
-                      model.architecture());
+  auto wrong = unmatched;
+  if (unmatched.size() < names.size())
+    for (const char* head : {"classifier", "score"}) wrong.erase(head);
+  if (!wrong.empty())
+    throw ConfigError("[adapters] \"modules_to_save\": " + listed({wrong.begin(), wrong.end()}) +
+                      " matched no module of " + model.architecture());
   const auto under = [&](const std::string& path) {
     return std::any_of(roots.begin(), roots.end(),
                        [&](const std::string& root) { return path == root || path.starts_with(root + "."); });

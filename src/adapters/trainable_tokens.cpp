@@ -182,6 +182,7 @@ bool shares_embedding(const nn::WeightedLayer& layer, const std::vector<Target>&
 Method trainable_tokens_method() {
   return {.type = "TRAINABLE_TOKENS",
           .fields = {{"token_indices", nlohmann::json::array()}, {"init_weights", true}},
+          .lacks = {"exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern"},
           .part = method_part,
           .default_targets = input_embeddings(),
           .tied = method_tied_part};

@@ -95,6 +95,7 @@ Method vera_method() {
                      {"fan_in_fan_out", false},
                      {"bias", "none", {"none", "all", "vera_only"}},
                      {"init_weights", true}},
+          .lacks = {"exclude_modules"},
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<VeraPart>(build);
           },

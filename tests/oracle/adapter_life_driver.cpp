@@ -2,12 +2,18 @@
 //   adapter_life_driver fresh   MODEL config.json out.safetensors SEED          a new adapter's tensors
 //   adapter_life_driver several MODEL in.safetensors out.safetensors ADAPTER... all of them active at once
 //   adapter_life_driver train   MODEL in.safetensors out.safetensors ADAPTER BACKEND
-//                          in training mode: loss, the adapter's tensors after it and the base's buffers
+//                          in training mode, with the seed 0: loss, gradients, the adapter's tensors after
+//                          it and the base's buffers
 //   adapter_life_driver resave  MODEL ADAPTER OUT                           loads it and saves it
+//   adapter_life_driver count   MODEL ADAPTER...            for each, alone: its trainable parameters and all
+//   adapter_life_driver configs                      prints {struct: its configuration, nothing being set}
+//   adapter_life_driver config FILE...  for each file a line: "taken", or what is wrong with the
+//   configuration
 #include <ATen/ATen.h>
 
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "graft/graft.h"
@@ -45,6 +51,44 @@ void several(int count, char** argv) {
   graft::save_safetensors(argv[2], {{"logits", logits}, {"merged", peft.forward(read(argv[1])).logits}});
 }
 
+void count(int adapters, char** argv) {
+  const auto model = graft::AutoModelForAny::from_pretrained(argv[0]);
+  for (int i = 1; i < adapters; ++i) {
+    graft::PeftModel peft(model);
+    peft.load_adapter(argv[i], "default", {.is_trainable = true});
+    const auto found = peft.get_nb_trainable_parameters();
+    std::cout << found.trainable << " " << found.all << "\n";
+    peft.unload();
+  }
+}
+
+void configs() {
+  nlohmann::json all;
+  const auto add = [&](const char* name, const graft::AdapterConfig& config) {
+    all[name] = nlohmann::json::parse(config.dump());
+  };
+#define ADD(Config) add(#Config, graft::Config{})
+  ADD(LoraConfig), ADD(LoHaConfig), ADD(LoKrConfig), ADD(IA3Config), ADD(LNTuningConfig), ADD(OFTConfig);
+  ADD(BOFTConfig), ADD(HRAConfig), ADD(VeraConfig), ADD(VBLoRAConfig), ADD(MissConfig), ADD(FourierFTConfig);
+  ADD(RandLoraConfig), ADD(ShiraConfig), ADD(RoadConfig), ADD(C3AConfig), ADD(HiraConfig);
+  ADD(TrainableTokensConfig);
+  // What has no default must be given.
+  add("AdaLoraConfig", graft::AdaLoraConfig{.total_step = 10});
+  add("PromptTuningConfig", graft::PromptTuningConfig{.num_virtual_tokens = 3});
+  add("PrefixTuningConfig", graft::PrefixTuningConfig{.num_virtual_tokens = 3});
+  add("PromptEncoderConfig", graft::PromptEncoderConfig{.num_virtual_tokens = 3});
+  std::cout << all << "\n";
+}
+
+void read_configs(int count, char** argv) {
+  for (int i = 0; i < count; ++i) try {
+      graft::AdapterConfig::from_pretrained(argv[i]);
+      std::cout << "taken\n";
+    } catch (const graft::ConfigError& error) {
+      std::cout << error.what() << "\n";
+    }
+}
+
 void resave(char** argv) {
   graft::PeftModel peft(graft::AutoModelForAny::from_pretrained(argv[0]));
   peft.load_adapter(argv[1], "name.with weight");
@@ -60,6 +104,7 @@ void train(char** argv) {
   graft::CompileOptions options;
   options.backend = backend == "graft" ? graft::Backend::graft : graft::Backend::aot_eager;
   options.fullgraph = true;
+  at::manual_seed(0);
   const auto out = backend == "none" ? peft->forward(inputs) : graft::compile(peft, options)(inputs);
   out.loss.backward();
   graft::NamedTensors results;
@@ -79,6 +124,9 @@ int main(int argc, char** argv) try {
   if (what == "fresh" && argc == 6) return fresh(argv + 2), 0;
   if (what == "several" && argc > 5) return several(argc - 2, argv + 2), 0;
   if (what == "resave" && argc == 5) return resave(argv + 2), 0;
+  if (what == "config" && argc > 2) return read_configs(argc - 2, argv + 2), 0;
+  if (what == "count" && argc > 3) return count(argc - 2, argv + 2), 0;
+  if (what == "configs" && argc == 2) return configs(), 0;
   if (what == "train" && argc == 7) return train(argv + 2), 0;
   std::cerr << "adapter_life_driver: see the top of its source\n";
   return 2;

@@ -107,6 +107,34 @@ def test_no_further_from_exact_than_peft(adapters, recipe, dtypes, how):
         assert ours <= 1.25 * allowed + eps, f"{what}: off by {ours:.3g} of its size, PEFT by {allowed:.3g}"
 
 
+def merging():
+    """The first recipe of every method in CI, in bfloat16."""
+    for row in sample():
+        recipe, dtypes = row.values
+        # PEFT merges into a tied weight, and so into both layers that have it: other results than unmerged.
+        if recipe.merges and not recipe.model.endswith("-tied"):
+            in_ci = not row.marks and dtypes == "bf16"
+            yield pytest.param(recipe, dtypes, id=row.id, marks=[] if in_ci else [pytest.mark.full])
+
+
+@pytest.mark.parametrize("recipe, dtypes", merging())
+def test_merged_no_further_from_exact_than_peft(adapters, recipe, dtypes):
+    """Merged into half precision: the rounded sum is what both compute with."""
+    base, own = DTYPES[dtypes]
+    adapter, folder = adapters(recipe, own)
+    batch = batch_of(adapter)
+    got = graft_forward(adapter.checkpoint, batch, "--adapter", folder, "--dtype", str(base).removeprefix("torch."), "--merge", "--no-grads")
+    torch.backends.mkldnn.set_flags(True)
+    half = adapter.model(base, trainable=False, folder=folder, autocast_adapter_dtype=own != base)
+    half.merge_adapter(safe_merge=True)
+    wide = adapter.model(base, trainable=False, folder=folder, widened=True)
+    rounded = {k: v.to(base) if k == "pixel_values" else v for k, v in batch.items()}
+    exact = results(wide, {k: v.float() if k == "pixel_values" else v for k, v in rounded.items()}, grads=False)
+    mine, peft_s = errors(got, exact), errors(results(half, rounded, grads=False), exact)
+    eps = torch.finfo(base).eps / 4
+    assert mine["logits"] <= 1.25 * peft_s["logits"] + eps, f"off by {mine['logits']:.3g} of its size, PEFT by {peft_s['logits']:.3g}"
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_file_keeps_its_dtype(adapters, dtype, tmp_path):
     """What was saved in half precision is not widened on the way through graft."""

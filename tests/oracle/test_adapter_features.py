@@ -186,6 +186,7 @@ def assert_does_the_same(checkpoint, adapter, model):
 
 COMBINATIONS = {
     "linear": {}, "cat": {}, "svd": {}, "svd-rank": {"svd_rank": 3}, "ties": {"density": 0.4}, "ties_svd": {"density": 0.4},
+    "ties-voted": {"density": 0.6, "majority_sign_method": "frequency"}, "svd-clamped": {"svd_clamp": 0.9},
     "magnitude_prune": {"density": 0.7}, "magnitude_prune_svd": {"density": 0.7}, "dare_linear": {"density": 1.0}, "dare_ties_svd": {"density": 1.0},
 }
 
@@ -196,7 +197,7 @@ def test_combine(checkpoints, kind, tmp_path):
     configs = {"a": dict(r=4, lora_alpha=6, target_modules=["q_proj", "embed_tokens"]), "b": dict(r=4, use_rslora=False, target_modules=["q_proj", "up_proj"])}
     model = with_noise(checkpoint, {name: peft.LoraConfig(**options) for name, options in configs.items()})
     model.save_pretrained(tmp_path, save_embedding_layers=False)
-    combination, options = kind.removesuffix("-rank"), COMBINATIONS[kind]
+    combination, options = kind.split("-")[0], COMBINATIONS[kind]
     weights = [0.8, -1.5]
     model.add_weighted_adapter(["a", "b"], weights, "both", combination_type=combination, **options)
     model.set_adapter("both")
@@ -204,6 +205,33 @@ def test_combine(checkpoints, kind, tmp_path):
     run(GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:{weights[0]}", "--adapter", f"b={tmp_path / 'b'}:{weights[1]}",
         "--combination-type", combination, *flags, "--output", tmp_path / "ours")
     assert_does_the_same(checkpoint, tmp_path / "ours", model)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cat", pytest.param("svd", marks=pytest.mark.full), pytest.param("ties", marks=pytest.mark.full)])
+def test_combine_dora(checkpoints, kind, tmp_path):
+    """PEFT's magnitudes of the sum are the base's norms, whatever the adapters' are: the base must be there."""
+    checkpoint = checkpoints("llama-gqa")
+    targets = {"a": ["q_proj", "embed_tokens"], "b": ["q_proj", "up_proj"]}
+    model = with_noise(checkpoint, {name: peft.LoraConfig(r=4, lora_alpha=6, use_dora=True, target_modules=modules) for name, modules in targets.items()})
+    model.save_pretrained(tmp_path, save_embedding_layers=False)
+    options = COMBINATIONS[kind]
+    model.add_weighted_adapter(["a", "b"], [0.8, -1.5], "both", combination_type=kind, **options)
+    model.set_adapter("both")
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    command = (GRAFT, "combine", "--adapter", f"a={tmp_path / 'a'}:0.8", "--adapter", f"b={tmp_path / 'b'}:-1.5", "--combination-type", kind, *flags)
+    run(*command, "--model", checkpoint.folder, "--output", tmp_path / "ours")
+    assert_does_the_same(checkpoint, tmp_path / "ours", model)
+    assert "give the model" in run(*command, "--output", tmp_path / "none", check=False).stderr
+
+
+def test_combine_dora_and_lora(checkpoints, tmp_path):
+    """In PEFT the first decides: the result has magnitudes that nobody trained, or none."""
+    checkpoint = checkpoints("llama-gqa")
+    with_noise(checkpoint, {name: peft.LoraConfig(r=4, use_dora=name == "a", target_modules=["q_proj"]) for name in ("a", "b")}).save_pretrained(tmp_path)
+    for first, second in ("ab", "ba"):
+        flags = ("--adapter", f"{first}={tmp_path / first}:1", "--adapter", f"{second}={tmp_path / second}:1", "--combination-type", "cat")
+        done = run(GRAFT, "combine", *flags, "--model", checkpoint.folder, "--output", tmp_path / "ours", check=False)
+        assert done.returncode == 1 and '"a" is DoRA and another is plain LoRA' in done.stderr, done.stderr
 
 
 def test_combine_ia3(checkpoints, tmp_path):

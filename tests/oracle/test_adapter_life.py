@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from adapters import make_adapter
+from adapters import Recipe, gradients, make_adapter
 from harness import BUILD, assert_close, run, seed_of
 from recipes import RECIPES
 
@@ -82,3 +82,56 @@ def test_training_mode(checkpoints, tmp_path, name, backend):
     assert sum(k.startswith("grad.") for k in got) == len(gradients)
     got = {k: v for k, v in got.items() if k in want}
     assert_close(got, want, 1e-5)
+
+
+TARGETS = dict(target_modules=["q_proj", "down_proj"])
+# What each method's dropout leaves out is drawn as PEFT draws it: with the same seed the results are the same.
+DROPOUTS = {
+    "lora": peft.LoraConfig(r=4, lora_dropout=0.4, **TARGETS),
+    "dora": peft.LoraConfig(r=4, lora_dropout=0.4, use_dora=True, **TARGETS),
+    "adalora": peft.AdaLoraConfig(init_r=4, total_step=10, lora_dropout=0.4, task_type="CAUSAL_LM", **TARGETS),
+    "loha-rank": peft.LoHaConfig(r=3, rank_dropout=0.4, **TARGETS),
+    "loha-module": peft.LoHaConfig(r=3, module_dropout=0.5, **TARGETS),
+    "lokr-rank": peft.LoKrConfig(r=3, rank_dropout=0.4, **TARGETS),
+    "lokr-rank-scaled": peft.LoKrConfig(r=3, rank_dropout=0.4, rank_dropout_scale=True, **TARGETS),
+    "boft": peft.BOFTConfig(boft_block_size=4, boft_dropout=0.5, target_modules=["q_proj"]),
+    "vera": peft.VeraConfig(r=5, vera_dropout=0.4, **TARGETS),
+    "vblora": peft.VBLoRAConfig(r=2, num_vectors=9, vector_length=4, vblora_dropout=0.4, target_modules=["q_proj"]),
+    "miss": peft.MissConfig(r=4, miss_dropout=0.4, target_modules=["q_proj"]),
+    "randlora": peft.RandLoraConfig(r=5, randlora_dropout=0.4, **TARGETS),
+    "hira": peft.HiraConfig(r=4, hira_dropout=0.4, **TARGETS),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout(checkpoints, tmp_path, name):
+    recipe = Recipe(f"dropout-{name}", "llama-gqa", lambda: DROPOUTS[name])
+    adapter = make_adapter(recipe, checkpoints(recipe.model), tmp_path / "adapter")
+    batch = list(adapter.checkpoint.case.batches.values())[-1]()
+    save_file({k: v.contiguous() for k, v in batch.items()}, tmp_path / "in.safetensors")
+    run(DRIVER, "train", adapter.checkpoint.folder, tmp_path / "in.safetensors", tmp_path / "out.safetensors", adapter.folder, "none")
+    model = adapter.model()
+    without = model(**batch).loss.detach()
+    torch.manual_seed(0)
+    loss = model.train()(**batch).loss
+    loss.backward()
+    assert loss != without, "nothing was left out"
+    got = load_file(tmp_path / "out.safetensors")
+    assert_close({k: v for k, v in got.items() if k == "loss" or k.startswith("grad.")}, {"loss": loss.detach()} | gradients(model), 1e-5)
+
+
+def test_numbers_of_parameters(checkpoints, tmp_path):
+    """One recipe of each method, on one model."""
+    checkpoint, chosen = checkpoints("llama-gqa"), {}
+    for recipe in RECIPES:
+        if recipe.model == "llama-gqa" and not recipe.full and recipe.trains and not recipe.config().is_prompt_learning:
+            chosen.setdefault(recipe.config().peft_type, recipe)
+    made = [make_adapter(recipe, checkpoint, tmp_path / recipe.name) for recipe in chosen.values()]
+    said = run(DRIVER, "count", checkpoint.folder, *(each.folder for each in made)).stdout.splitlines()
+    want = {}
+    for each in made:
+        model = each.model()
+        trainable, every = model.get_nb_trainable_parameters()
+        # A number that PEFT's AdaLoRA keeps as a parameter: each layer's rank.
+        want[each.recipe.name] = trainable, every - sum("ranknum" in name for name, _ in model.named_parameters())
+    assert dict(zip(want, (tuple(map(int, line.split())) for line in said))) == want

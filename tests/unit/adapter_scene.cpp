@@ -255,12 +255,12 @@ std::shared_ptr<PreTrainedModel> base_of(const Scene& scene) {
   return model;
 }
 
-std::shared_ptr<PeftModel> peft_of(const Scene& scene) {
+std::shared_ptr<PeftModel> peft_of(const Scene& scene, double noise) {
   auto peft = std::make_shared<PeftModel>(base_of(scene));
   for (size_t i = 0; i < scene.adapters.size(); ++i) {
     const auto name = "a" + std::to_string(i);
     peft->add_adapter(name, AdapterConfig::from_json(scene.adapter_json(i)));
-    for (const auto& [key, tensor] : peft->trainable_tensors(name)) add_noise(tensor, 0.1);
+    for (const auto& [key, tensor] : peft->trainable_tensors(name)) add_noise(tensor, noise);
   }
   peft->eval();
   return peft;

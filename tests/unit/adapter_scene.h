@@ -41,7 +41,7 @@ rc::Gen<Scene> scenes(size_t adapters, bool on_layers = false);
 /// A fresh base model, every parameter with noise. The same scene gives the same weights.
 std::shared_ptr<PreTrainedModel> base_of(const Scene& scene);
 /// With all adapters, named "a0", "a1", ..., every tensor with noise; the first is active.
-std::shared_ptr<PeftModel> peft_of(const Scene& scene);
+std::shared_ptr<PeftModel> peft_of(const Scene& scene, double noise = 0.1);
 /// Of `rows` rows; some of them padded if the scene says so.
 ModelInputs inputs_of(const Scene& scene, int64_t rows = 3);
 ModelInputs row_of(const ModelInputs& inputs, int64_t row);

@@ -53,7 +53,8 @@ std::string first(std::initializer_list<std::pair<const char*, std::string>> fin
 TEST(AdapterLaws, AnAdapterChangesSomething) {
   // Without this, every law below could hold because adapters do nothing.
   check_law(kScenes, scenes(1), [](const Scene& scene) -> std::string {
-    const auto peft = peft_of(scene);
+    // Products of three small numbers (AdaLoRA, VB-LoRA), on a small model's queries, are lost in rounding.
+    const auto peft = peft_of(scene, /*noise=*/0.5);
     const auto with = result(*peft, inputs_of(scene)), without = base_result(scene);
     return with.sizes() == without.sizes() && at::allclose(with, without) ? "it does nothing" : "";
   });
@@ -88,6 +89,29 @@ TEST(AdapterLaws, MergedIsUnmergedUpToRounding) {
     return first({{"merged", not_near(merged, before)},
                   {"unmerged", not_same(result(*peft, inputs), before)},
                   {"weights", not_same(weights_of(*peft->base_model()), weights)}});
+  });
+}
+
+TEST(AdapterLaws, UnmergedIsAsBeforeInHalfPrecision) {
+  check_law(kScenes / 2, scenes(2, /*on_layers=*/true), [](const Scene& scene) -> std::string {
+    const auto peft = peft_of(scene);
+    for (const auto& [path, parameter] : peft->base_model()->unique_parameters()) {
+      auto tensor = parameter;
+      tensor.set_data(tensor.to(scene.seed % 2 ? at::kHalf : at::kBFloat16));
+    }
+    const auto inputs = inputs_of(scene);
+    const auto weights = copied(weights_of(*peft->base_model()));
+    const auto before = result(*peft, inputs);
+    for (const bool safe : {true, false}) {
+      peft->merge_adapter({.safe_merge = safe});
+      // Once more, and the other one too: what is put back is what was there at first.
+      peft->merge_adapter({.adapter_names = {"a0", "a1"}, .safe_merge = safe});
+      peft->unmerge_adapter();
+      auto why = first({{"unmerged", not_same(result(*peft, inputs), before)},
+                        {"weights", not_same(weights_of(*peft->base_model()), weights)}});
+      if (!why.empty()) return why;
+    }
+    return "";
   });
 }
 
@@ -192,6 +216,7 @@ TEST(AdapterLaws, WeightedByOneIsItself) {
   check_law(kScenes / 2, only_lora, [](const Scene& scene) -> std::string {
     const auto peft = peft_of(scene);
     const auto inputs = inputs_of(scene);
+    peft->scale_adapter("a0", -1.5);  // once left out of combinations
     const auto itself = result(*peft, inputs);
     for (const char* type : {"linear", "cat", "svd"}) {
       peft->add_weighted_adapter({"a0"}, {1.0}, type, {.combination_type = type});

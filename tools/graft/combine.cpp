@@ -15,10 +15,28 @@ namespace fs = std::filesystem;
 
 struct CombineFlags {
   std::vector<std::string> adapters;
-  std::string output;
+  std::string output, model;
   CombineOptions options;
   uint64_t seed = 42;
 };
+
+/// What needs the base's weights, too.
+void with_base(const CombineFlags& flags, const std::vector<adapters::WeightedSource>& sources) {
+  PeftModel peft(AutoModelForAny::from_pretrained(flags.model));
+  std::vector<std::string> names;
+  std::vector<double> weights;
+  names.reserve(sources.size());
+  weights.reserve(sources.size());
+  for (const auto& spec : adapter_specs(flags.adapters, /*weighted=*/true)) {
+    peft.load_adapter(spec.dir, spec.name);
+    names.push_back(spec.name);
+    weights.push_back(spec.weight);
+  }
+  std::string result = "combined";
+  while (std::find(names.begin(), names.end(), result) != names.end()) result += "+";
+  peft.add_weighted_adapter(names, weights, result, flags.options);
+  peft.save_adapter(flags.output, result);
+}
 
 void run(const CombineFlags& flags) {
   std::vector<adapters::WeightedSource> sources;
@@ -34,6 +52,7 @@ void run(const CombineFlags& flags) {
                   "\" and \"" + spec.name + "\" for \"" + base(sources.back()) + "\"");
   }
   at::manual_seed(flags.seed);
+  if (!flags.model.empty()) return with_base(flags, sources);
   const auto combined = adapters::combine(sources, flags.options);
   save_checkpoint(flags.output, combined.tensors, {{"format", "pt"}}, 50'000'000'000, "adapter_model");
   io::write_file_atomically(fs::path(flags.output) / "adapter_config.json",
@@ -53,8 +72,12 @@ void add_combine(CLI::App& app) {
       ->check(CLI::IsMember({"linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties",
                              "dare_linear_svd", "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"}))
       ->required();
+  command->add_option("--model", flags->model,
+                      "The base model: needed for DoRA, whose magnitudes are measured by its weights");
   command->add_option("--svd-rank", flags->options.svd_rank,
                       "Rank of the result (default: the largest rank)");
+  command->add_option("--svd-clamp", flags->options.svd_clamp,
+                      "For svd: the quantile, 0 to 1, that both factors are clipped at");
   command->add_option("--density", flags->options.density,
                       "Share of values that ties, dare and magnitude_prune keep, 0 to 1");
   command->add_option("--majority-sign-method", flags->options.majority_sign_method, "For ties")

@@ -21,6 +21,7 @@ RECIPES = [
     tokens("opt-tied", "opt-lm-tied", token_indices=FEW + [2, 99]),
     tokens("gpt2-tied", "gpt2-lm-tied", token_indices=FEW),
     tokens("bert", "bert-class", token_indices=MANY),
+    tokens("bert-task", "bert-class", token_indices=MANY, task_type="SEQ_CLS"),  # PEFT trains no head along
     tokens("head-too", "llama-gqa", token_indices=FEW, target_modules=["embed_tokens", "lm_head"]),
     tokens("random-start", "llama-gqa", token_indices=FEW, init_weights=False),
     lora("list", "llama-gqa", trainable_token_indices=MANY, **Q),

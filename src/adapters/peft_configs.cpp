@@ -1,0 +1,116 @@
+// Fields go by name into the JSON that AdapterConfig reads, so that there is one place where they are
+// checked.
+#include <nlohmann/json.hpp>
+
+#include "graft/adapter_config.h"
+#include "graft/error.h"
+
+namespace graft {
+namespace {
+
+using nlohmann::json;
+
+json value_of(const ModuleNames& names) {
+  if (names.pattern()) return *names.pattern();
+  return names.is_set() ? json(names.names()) : json();
+}
+json value_of(const FlagOrName& value) {
+  return value.name().empty() ? json(value.flag()) : json(value.name());
+}
+json value_of(const TokenIndices& indices) {
+  if (!indices.tokens.empty() && !indices.by_layer.empty())
+    throw UsageError("[adapters] TokenIndices has tokens and tokens by layer: it can have one of the two");
+  if (!indices.by_layer.empty()) return indices.by_layer;
+  return indices.tokens.empty() ? json() : json(indices.tokens);
+}
+json value_of(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
+json value_of(const std::string& text) { return text.empty() ? json() : json(text); }
+template <class T>
+json value_of(const std::vector<T>& list) {
+  return list.empty() ? json() : json(list);
+}
+template <class T>
+json value_of(const T& value) {
+  return value;
+}
+
+/// `names` is the list of arguments as it stands in the source: "r, target_modules".
+template <class... T>
+AdapterConfig from_fields(std::string_view label, std::string_view type, std::string_view names,
+                          const T&... fields) {
+  json values{{"peft_type", type}};
+  const auto add = [&](json value) {
+    const auto end = names.find(',');
+    const std::string name(names.substr(0, end));
+    names.remove_prefix(end == std::string_view::npos ? names.size() : names.find_first_not_of(' ', end + 1));
+    if (!value.is_null()) values[name] = std::move(value);
+  };
+  (add(value_of(fields)), ...);
+  return AdapterConfig::from_json(values.dump(), label);
+}
+
+}  // namespace
+
+#define GRAFT_CONFIG(Config, type, ...) \
+  Config::operator AdapterConfig() const { return from_fields(#Config, type, #__VA_ARGS__, __VA_ARGS__); }
+
+GRAFT_CONFIG(LoraConfig, "LORA", r, target_modules, exclude_modules, lora_alpha, lora_dropout, bias,
+             use_rslora, use_dora, lora_bias, fan_in_fan_out, init_lora_weights, rank_pattern, alpha_pattern,
+             layers_to_transform, layers_pattern, modules_to_save, task_type, trainable_token_indices,
+             ensure_weight_tying)
+GRAFT_CONFIG(AdaLoraConfig, "ADALORA", init_r, target_r, tinit, tfinal, deltaT, beta1, beta2, orth_reg_weight,
+             total_step, target_modules, exclude_modules, lora_alpha, lora_dropout, bias, fan_in_fan_out,
+             init_lora_weights, layers_to_transform, layers_pattern, modules_to_save, task_type,
+             trainable_token_indices, ensure_weight_tying)
+GRAFT_CONFIG(LoHaConfig, "LOHA", r, alpha, rank_dropout, module_dropout, use_effective_conv2d, target_modules,
+             exclude_modules, init_weights, rank_pattern, alpha_pattern, layers_to_transform, layers_pattern,
+             modules_to_save, task_type)
+GRAFT_CONFIG(LoKrConfig, "LOKR", r, alpha, rank_dropout, module_dropout, use_effective_conv2d, decompose_both,
+             decompose_factor, rank_dropout_scale, target_modules, exclude_modules, init_weights,
+             rank_pattern, alpha_pattern, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(IA3Config, "IA3", target_modules, exclude_modules, feedforward_modules, fan_in_fan_out,
+             init_ia3_weights, modules_to_save, task_type)
+GRAFT_CONFIG(LNTuningConfig, "LN_TUNING", target_modules, exclude_modules, modules_to_save, task_type)
+GRAFT_CONFIG(OFTConfig, "OFT", r, oft_block_size, module_dropout, target_modules, exclude_modules, bias,
+             fan_in_fan_out, init_weights, coft, eps, block_share, use_cayley_neumann,
+             num_cayley_neumann_terms, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(BOFTConfig, "BOFT", boft_block_size, boft_block_num, boft_n_butterfly_factor, boft_dropout,
+             target_modules, exclude_modules, bias, fan_in_fan_out, init_weights, layers_to_transform,
+             layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(HRAConfig, "HRA", r, apply_GS, target_modules, exclude_modules, bias, init_weights,
+             layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(VeraConfig, "VERA", r, target_modules, projection_prng_key, save_projection, vera_dropout,
+             d_initial, bias, fan_in_fan_out, init_weights, layers_to_transform, layers_pattern,
+             modules_to_save, task_type)
+GRAFT_CONFIG(VBLoRAConfig, "VBLORA", r, num_vectors, vector_length, topk, target_modules, exclude_modules,
+             save_only_topk_weights, vblora_dropout, bias, fan_in_fan_out, init_vector_bank_bound,
+             init_logits_std, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(MissConfig, "MISS", r, miss_dropout, mini_r, target_modules, exclude_modules, bias, init_weights,
+             layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(FourierFTConfig, "FOURIERFT", n_frequency, scaling, random_loc_seed, target_modules,
+             exclude_modules, bias, fan_in_fan_out, init_weights, n_frequency_pattern, layers_to_transform,
+             layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(RandLoraConfig, "RANDLORA", r, target_modules, projection_prng_key, save_projection, sparse,
+             very_sparse, randlora_dropout, randlora_alpha, bias, fan_in_fan_out, init_weights,
+             layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(ShiraConfig, "SHIRA", r, mask_type, random_seed, target_modules, fan_in_fan_out, init_weights,
+             modules_to_save, task_type)
+GRAFT_CONFIG(RoadConfig, "ROAD", variant, group_size, target_modules, init_weights, modules_to_save,
+             task_type)
+GRAFT_CONFIG(C3AConfig, "C3A", block_size, target_modules, bias, init_weights, block_size_pattern,
+             layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(HiraConfig, "HIRA", r, hira_dropout, target_modules, exclude_modules, fan_in_fan_out,
+             init_weights, rank_pattern, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(TrainableTokensConfig, "TRAINABLE_TOKENS", token_indices, target_modules, init_weights,
+             task_type)
+GRAFT_CONFIG(PromptTuningConfig, "PROMPT_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,
+             num_attention_heads, num_layers, prompt_tuning_init, prompt_tuning_init_text,
+             tokenizer_name_or_path, modules_to_save, task_type)
+GRAFT_CONFIG(PrefixTuningConfig, "PREFIX_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,
+             num_attention_heads, num_layers, init_weights, encoder_hidden_size, prefix_projection,
+             modules_to_save, task_type)
+GRAFT_CONFIG(PromptEncoderConfig, "P_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,
+             num_attention_heads, num_layers, encoder_reparameterization_type, encoder_hidden_size,
+             encoder_num_layers, encoder_dropout, modules_to_save, task_type)
+
+}  // namespace graft

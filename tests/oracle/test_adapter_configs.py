@@ -1,0 +1,126 @@
+"""The fields of every method's configuration, their defaults and the structs of graft/adapter_config.h, against PEFT's own classes."""
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import peft
+import pytest
+
+from harness import BUILD, run
+
+ROOT = Path(__file__).resolve().parents[2]
+# What has no default must be given, as in adapter_life_driver.
+GIVEN = {
+    "AdaLoraConfig": {"total_step": 10}, "PromptTuningConfig": {"num_virtual_tokens": 3}, "PrefixTuningConfig": {"num_virtual_tokens": 3},
+    "PromptEncoderConfig": {"num_virtual_tokens": 3},
+}
+# Where an adapter comes from: graft knows these, and no struct has them.
+BOOKKEEPING = {"peft_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
+# What graft does not have. Any value but PEFT's default is an error; of those in WITHOUT_EFFECT it does not matter, since another field that
+# must be set beside them is an error, or PEFT itself does not use them.
+UNSUPPORTED = {
+    "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]], "loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 2.0},
+    "corda_config": {"corda_method": "ipm"}, "lora_ga_config": {"direction": "ArB2r"}, "velora_config": {"num_groups": 2},
+    "monteclora_config": {"num_samples": 2}, "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}, "use_bdlora": {"nblocks": 2},
+    "use_qalora": True, "alora_invocation_tokens": [1, 2], "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
+}
+WITHOUT_EFFECT = {"qalora_group_size", "megatron_core"}
+ADALORA = {"use_rslora": True, "use_dora": True, "lora_bias": True, "alpha_pattern": {"q_proj": 2}}  # PEFT's AdaLoRA leaves them out
+
+
+@pytest.fixture(scope="module")
+def ours():
+    return json.loads(run(BUILD / "tests" / "adapter_life_driver", "configs").stdout)
+
+
+def plain(value):
+    """As adapter_config.json has it."""
+    return sorted(value) if isinstance(value, set) else getattr(value, "value", value)
+
+
+def theirs(name):
+    return {key: plain(value) for key, value in getattr(peft, name)(**GIVEN.get(name, {})).to_dict().items()}
+
+
+def members(name):
+    """Of the struct, by its text: a member that its conversion forgets would be left out without a word."""
+    body = re.search(rf"struct {name} {{\n(.*?)\n}};", (ROOT / "include/graft/adapter_config.h").read_text(), re.DOTALL)[1]
+    return re.findall(r"(\w+) = [^;]*;", body)
+
+
+def converted(name):
+    return re.search(rf'GRAFT_CONFIG\({name}, "\w+",([^)]*)\)', (ROOT / "src/adapters/peft_configs.cpp").read_text())[1].replace("\n", " ").split(",")
+
+
+METHODS = [
+    "LoraConfig", "AdaLoraConfig", "LoHaConfig", "LoKrConfig", "IA3Config", "LNTuningConfig", "OFTConfig", "BOFTConfig", "HRAConfig", "VeraConfig",
+    "VBLoRAConfig", "MissConfig", "FourierFTConfig", "RandLoraConfig", "ShiraConfig", "RoadConfig", "C3AConfig", "HiraConfig", "TrainableTokensConfig",
+    "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig",
+]
+
+
+def test_every_method_has_a_struct(ours):
+    assert sorted(ours) == sorted(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fields_and_defaults(ours, name):
+    want = theirs(name)
+    want["peft_version"] = None  # the file's writer
+    assert ours[name] == want
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_struct_has_every_field(name):
+    fields = {field.name for field in dataclasses.fields(getattr(peft, name))} - BOOKKEEPING - UNSUPPORTED.keys() - WITHOUT_EFFECT
+    if name == "AdaLoraConfig":
+        fields -= ADALORA.keys() | {"r", "rank_pattern"}  # without effect; what training made
+    fields.discard("runtime_config")  # PEFT saves none
+    assert set(members(name)) == fields
+    assert [each.strip() for each in converted(name)] == members(name)
+
+
+REFUSED = [("LoraConfig", field, value) for field, value in UNSUPPORTED.items() if field != "tokenizer_kwargs"]
+REFUSED += [("AdaLoraConfig", field, value) for field, value in (UNSUPPORTED | ADALORA).items() if field != "tokenizer_kwargs"]
+REFUSED += [("PromptTuningConfig", "tokenizer_kwargs", UNSUPPORTED["tokenizer_kwargs"])]
+# Fields that other methods have, and PEFT's class for this one has not.
+LAYERS = {"exclude_modules": ["q_proj"], "layers_to_transform": [0], "modules_to_save": ["lm_head"]}
+REFUSED += [
+    (name, field, value) for name in METHODS for field, value in LAYERS.items() if field not in {each.name for each in dataclasses.fields(getattr(peft, name))}
+]
+
+
+REFUSED += [("LoraConfig", "init_lora_weights", init) for init in ("eva", "corda", "lora_ga", "loftq", "mica")]
+
+
+def said_of(cases, tmp_path):
+    """What graft says of each configuration with one field changed."""
+    files = []
+    for number, (name, field, value) in enumerate(cases):
+        config = {**theirs(name), **({} if "num_virtual_tokens" in GIVEN.get(name, {}) else {"target_modules": ["q_proj"]}), field: value}
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(json.dumps(config))
+    said = run(BUILD / "tests" / "adapter_life_driver", "config", *files).stdout.splitlines()
+    assert len(said) == len(cases)
+    return said
+
+
+def test_what_graft_does_not_have_is_refused_by_name(tmp_path):
+    wrong = [(case, line) for case, line in zip(REFUSED, said_of(REFUSED, tmp_path)) if f'"{case[1]}" is ' not in line]
+    assert not wrong
+
+
+# Every field of a kind gets what is none: a method that does not look at it would take it.
+NONE_OF_THEM = {bool: ["yes", 1], int: ["x", 2.5, True], float: ["x", True], str: ["no_such", 5], dict: [{"q_proj": "x"}, "x"], list: ["x"]}
+
+
+def test_values_that_a_field_cannot_have(tmp_path):
+    cases = []
+    for name in METHODS:
+        for field, value in theirs(name).items():
+            if field not in BOOKKEEPING | UNSUPPORTED.keys() | WITHOUT_EFFECT and (name, field) != ("ShiraConfig", "mask_type"):  # a file brings any mask
+                # An alpha may have a fraction, whatever PEFT's default is.
+                cases += [(name, field, each) for each in NONE_OF_THEM.get(type(value), []) if not (isinstance(value, int) and each == 2.5 and "alpha" in field)]
+    taken = [case for case, line in zip(cases, said_of(cases, tmp_path)) if f'"{case[1]}"' not in line]
+    assert not taken
