@@ -181,7 +181,7 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure: cpu, adapters or decode")
+  command->add_option("--suite", flags->suite, "What to measure: cpu, adapters, decode or train")
       ->capture_default_str();
   command
       ->add_option("--against", flags->against,
@@ -200,9 +200,8 @@ void add_bench(CLI::App& app) {
   command->add_option("--json", flags->json, "Write everything measured, every single call");
   command->add_option("--python", flags->python,
                       "The interpreter (default: .venv of the source tree, else python3)");
-  command->add_flag(
-      "--tiny", flags->tiny,
-      "Models of no size: for tests of the harness, not for figures (suites adapters and decode)");
+  command->add_flag("--tiny", flags->tiny,
+                    "Models of no size: for tests of the harness, not for figures (all suites but cpu)");
   command->add_flag("--list", flags->list,
                     "Print the names of the rows and measure nothing; --json then writes what each row is");
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")
