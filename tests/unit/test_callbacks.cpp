@@ -4,6 +4,7 @@
 
 #include "graft/error.h"
 #include "graft/trainer.h"
+#include "train/callbacks.h"
 #include "unit/temp_dir.h"
 #include "unit/tiny_decoders.h"
 
@@ -151,6 +152,30 @@ TEST(Callbacks, AnExceptionLeavesTheRunInOrder) {
   EXPECT_FALSE(fs::exists(temp / "out" / "checkpoint-4"));
   TestRun rest(arguments), whole({.max_steps = 6});
   EXPECT_EQ(rest.trainer.train(/*resume=*/true).losses, whole.trainer.train().losses);
+}
+
+/// Two processes, of which the other one always asks for a checkpoint, and has a callback.
+class WithAnother : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void all_reduce(const at::Tensor& sum) override {
+    sum.add_(sum.dim() == 0 ? at::ones({}, at::kLong) : at::tensor({0, 0, 1}));
+  }
+  void broadcast(const at::Tensor&, int) override {}
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override { return {tensor, tensor}; }
+  void barrier() override {}
+  void fail(const std::string&) override {}
+};
+
+TEST(Callbacks, WhatOneProcessAsksForAllDo) {
+  train::Callbacks callbacks;
+  callbacks.begin(std::make_shared<WithAnother>());
+  callbacks.control.should_evaluate = true;
+  callbacks.agree();
+  EXPECT_TRUE(callbacks.control.should_save);
+  EXPECT_TRUE(callbacks.control.should_evaluate);
+  EXPECT_FALSE(callbacks.control.should_training_stop);
 }
 
 TEST(Callbacks, WhatCannotBeDoneIsSaid) {

@@ -114,7 +114,7 @@ class TrainWork : public Work {
   void run(const ordered_json& request) {
     try {
       train(request);
-    } catch (const Gate::Closed&) {
+    } catch (const Gate::Closed&) {  // NOLINT(bugprone-empty-catch): the run is not wanted any more
     } catch (...) {
       gate_->over(std::current_exception());
     }
@@ -150,8 +150,10 @@ class TrainWork : public Work {
 
 std::vector<Row> train_rows(bool tiny) {
   constexpr int64_t kBatches = 64;  // in an epoch, so that its end is there, but seldom
+  const std::vector<std::string> methods{"full", "lora", "dora", "ia3", "oft"};
   std::vector<Row> rows;
-  for (const std::string method : {"full", "lora", "dora", "ia3", "oft"}) {
+  rows.reserve(methods.size());
+  for (const auto& method : methods) {
     auto row = on_small_llama(tiny, method + "-train", "train");
     if (method != "full") row.adapters.config = recipe_of(method);
     auto& shape = row.inputs["input_ids"]["shape"];

@@ -121,12 +121,14 @@ bool PeerWatch::failed() const {
 void PeerWatch::note_failure(const std::string& cause) {
   std::vector<std::weak_ptr<Pending>> pending;
   std::vector<c10::intrusive_ptr<c10d::Work>> messages;
+  std::vector<std::function<void()>> actions;
   {
     const std::lock_guard<std::mutex> lock(guard_);
     if (!cause_.empty()) return;
     cause_ = cause;
     pending.swap(pending_);
     messages = messages_;
+    actions.swap(actions_);
   }
   try {
     store_->compareSet(kFailure, {}, bytes(cause));  // the first cause counts
@@ -138,6 +140,15 @@ void PeerWatch::note_failure(const std::string& cause) {
   for (const auto& weak : pending)
     if (const auto each = weak.lock()) each->fail(error);
   for (const auto& message : messages) message->abort();  // its wait ends
+  for (const auto& action : actions) action();
+}
+
+void PeerWatch::on_failure(std::function<void()> action) {
+  {
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (cause_.empty()) return actions_.push_back(std::move(action));
+  }
+  action();
 }
 
 void PeerWatch::fail(const std::string& why) {

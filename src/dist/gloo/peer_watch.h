@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -37,6 +38,8 @@ class PeerWatch {
   bool broken() const;
   void fail(const std::string& why);
   bool failed() const;
+  /// Called once a process is known to be gone, from any thread.
+  void on_failure(std::function<void()> action);
 
  private:
   struct Pending;
@@ -60,6 +63,7 @@ class PeerWatch {
   std::condition_variable changed_;
   bool stop_ = false;
   std::string cause_;  ///< why the group cannot go on; empty: it can
+  std::vector<std::function<void()>> actions_;
   std::vector<std::weak_ptr<Pending>> pending_;
   std::vector<c10::intrusive_ptr<c10d::Work>> messages_;  ///< waited for
   std::thread thread_;
