@@ -19,9 +19,8 @@ std::vector<Named> generators() {
   std::vector<Named> all{{"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
   if (!torch::cuda::is_available()) return all;
   at::globalContext().lazyInitDevice(at::kCUDA);
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  for (int i = 0; i < count; ++i) {
-    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
+  for (at::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
+    const at::Device device(at::kCUDA, i);
     all.push_back({device.str(), at::globalContext().defaultGenerator(device)});
   }
   return all;
