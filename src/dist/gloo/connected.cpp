@@ -77,9 +77,9 @@ class GlooGroup : public ProcessGroup {
         size_(o.size),
         timeout_(o.timeout),
         local_(is_local(o.master_addr)),
-        watch_(store_->clone(), o),
+        watch_(new PeerWatch(store_->clone(), o)),
         gloo_(connected_by(store_)) {
-    group_ = c10::make_intrusive<WatchedGroup>(store_, rank_, size_, watch_);
+    group_ = c10::make_intrusive<WatchedGroup>(store_, rank_, size_, *watch_);
     group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo_);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   }
@@ -87,7 +87,7 @@ class GlooGroup : public ProcessGroup {
   ~GlooGroup() override {
     // The destructors wait for calls, and one with a process that hangs does not end: then they are left
     // alone.
-    if (watch_.failed()) {
+    if (watch_->failed()) {
       gloo_.release();
       nccl_.release();
       group_.release();
@@ -126,14 +126,14 @@ class GlooGroup : public ProcessGroup {
     wait(at::kCPU, [](c10d::Backend& by) { return by.barrier(); });
   }
 
-  void fail(const std::string& why) override { watch_.fail(why); }
+  void fail(const std::string& why) override { watch_->fail(why); }
 
   /// Other connections, for calls in another order. For all processes to ask for.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> another() {
     return connected_by(c10::make_intrusive<c10d::PrefixStore>("graft/" + std::to_string(others_++), store_));
   }
 
-  PeerWatch& watch() { return watch_; }
+  PeerWatch& watch() { return *watch_; }
   /// What tensors there are sent by. For all processes to ask for.
   c10d::Backend& backend(const at::Device& device) {
     if (device.is_cpu()) return *gloo_;
@@ -144,7 +144,7 @@ class GlooGroup : public ProcessGroup {
           connect_nccl(c10::make_intrusive<c10d::PrefixStore>("graft/nccl", store_), rank_, size_, timeout_);
       group_->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl_);
       // Else the GPU would wait for a process that is gone, and this one for the GPU.
-      watch_.on_failure([nccl = nccl_] { nccl->abort(); });
+      watch_->on_failure([nccl = nccl_] { nccl->abort(); });
     }
     return *nccl_;
   }
@@ -158,7 +158,7 @@ class GlooGroup : public ProcessGroup {
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, options);
     } catch (const std::exception& error) {
-      watch_.throw_cause(error.what());
+      watch_->throw_cause(error.what());
     }
   }
 
@@ -170,9 +170,9 @@ class GlooGroup : public ProcessGroup {
       work = call(by);
       if (!device.is_cpu()) work->wait();  // it is the stream that waits
     } catch (const std::exception& error) {
-      watch_.throw_cause(error.what());
+      watch_->throw_cause(error.what());
     }
-    if (device.is_cpu()) watch_.wait(work);
+    if (device.is_cpu()) watch_->wait(work);
   }
 
   /// Both take dense tensors only.
@@ -190,7 +190,7 @@ class GlooGroup : public ProcessGroup {
   std::chrono::milliseconds timeout_;
   bool local_;
   int others_ = 0;
-  PeerWatch watch_;
+  std::unique_ptr<PeerWatch, PeerWatch::End> watch_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
   c10::intrusive_ptr<c10d::Backend> nccl_;  // once there is a tensor on a GPU
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
