@@ -58,6 +58,8 @@ class Peer:
                 work.save(self.work.outputs(), request["path"])
             case "nudge":
                 self.work.nudge()
+            case "facts":
+                return getattr(self.work, "facts", dict)()
             case "run":
                 self.rewind()
                 self.work.call()  # brings the processor's caches back from whoever had them before

@@ -114,6 +114,10 @@ class StepWork:
 
 def load(request):
     folder, work, how = Path(request["folder"]), request["work"], request["how"]
+    if work == "train":
+        import train_work
+
+        return train_work.load(request)
     if request["adapter"] and request["state"] != "base":
         import adapter_work
 

@@ -79,3 +79,10 @@ set(GRAFT_HAVE_CUDA OFF)
 if(GRAFT_WITH_CUDA AND TARGET torch_cuda)
   set(GRAFT_HAVE_CUDA ON)
 endif()
+
+# torch's NCCL backend is in libtorch_cuda; its header wants NCCL's, which lies beside torch where pip installed both.
+set(GRAFT_HAVE_NCCL OFF)
+find_path(GRAFT_NCCL_INCLUDE nccl.h HINTS ${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include)
+if(GRAFT_HAVE_CUDA AND GRAFT_NCCL_INCLUDE AND EXISTS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp")
+  set(GRAFT_HAVE_NCCL ON)
+endif()

@@ -1,4 +1,5 @@
-// The processes that work on one run together: torch's c10d underneath, with Gloo on the CPU.
+// The processes that work on one run together: torch's c10d underneath, with Gloo for tensors on the CPU and
+// NCCL for those on GPUs.
 //
 //   auto group = graft::ProcessGroup::connect();   // as torchrun, Slurm or `graft launch` set RANK,
 //   WORLD_SIZE, ... auto loss = at::scalar_tensor(1.0); group->all_reduce(loss);                       // the

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,8 @@ struct TrainingStep {
   std::optional<double> grad_norm = {};  ///< before clipping
   int64_t tokens = 0;                    ///< or images, of this step
   double seconds = 0;                    ///< that it took
+  /// Of these, in forward, backward and optimizer: the compiled program, where the whole step is one.
+  double compute_seconds = 0;
   std::optional<EvalMetrics> eval = {};  ///< after it, where it was time for that
   bool skipped = false;                  ///< with fp16: a gradient overflowed, and nothing was changed
 };
@@ -132,11 +135,58 @@ struct TrainingStep {
 struct TrainOutput {
   int64_t global_step = 0;
   std::optional<int64_t> best_step = {};  ///< with the lowest loss on the data to evaluate on
-  bool stopped_early = false;
+  bool stopped_early = false;             ///< for want of patience, or because a callback asked for it
   double training_loss = 0;               ///< mean over the steps
   std::vector<double> losses = {};        ///< one a step, also those before a resume
   std::vector<double> step_seconds = {};  ///< of the steps done now
   std::vector<TrainingStep> steps = {};   ///< all, also those before a resume
+};
+
+/// Where a run stands, for callbacks: transformers' TrainerState.
+struct TrainerState {
+  int64_t global_step = 0;  ///< steps that are done
+  int64_t max_steps = 0;
+  double epoch = 0;  ///< with the share of it that is done
+  /// Of the last step.
+  std::optional<double> loss = {}, learning_rate = {}, grad_norm = {};
+  /// The lowest loss on the data to evaluate on, and after which step it was.
+  std::optional<double> best_metric = {};
+  std::optional<int64_t> best_global_step = {};
+  /// All steps, also those before a resume.
+  std::span<const TrainingStep> log_history = {};
+  bool is_world_process_zero = true;
+};
+
+/// What a callback may ask for: transformers' TrainerControl. With several processes it is enough that one
+/// of them asks.
+struct TrainerControl {
+  bool should_training_stop = false;  ///< ends the run as its last step would
+  /// After this step. They are set by the arguments before on_step_end, and a callback may change them either
+  /// way there and in on_epoch_end.
+  bool should_evaluate = false, should_save = false;
+  bool should_log = false;  ///< whether on_log is called; the files have every step in any case
+};
+
+/// Derive from it what a run should tell: transformers' TrainerCallback. All processes call theirs. An
+/// exception ends the run: on all processes, with the checkpoints whole that are there.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_epoch_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_begin(const TrainerState&, TrainerControl&) {}
+  /// When the optimizer has changed the weights, before the step is counted. The gradients are gone.
+  virtual void on_optimizer_step(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_end(const TrainerState&, TrainerControl&) {}
+  /// After on_step_end of an epoch's last step, before what the two asked for is done. None for an epoch
+  /// that the run does not finish.
+  virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_evaluate(const TrainerState&, TrainerControl&, const EvalMetrics&) {}
+  virtual void on_log(const TrainerState&, TrainerControl&, const TrainingStep&) {}
+  /// The checkpoint is whole when this is called.
+  virtual void on_save(const TrainerState&, TrainerControl&) {}
+  /// The model is the one that the run gives.
+  virtual void on_train_end(const TrainerState&, TrainerControl&) {}
 };
 
 /// What the frozen weights take on this process, with zero_stage 3 and several processes; else zeros.
@@ -164,7 +214,9 @@ class Trainer {
   void evaluate_on(std::shared_ptr<const TrainingData> data);
   /// The trained adapter, or the model: as PEFT or transformers load it.
   void save_model(const std::filesystem::path& dir) const;
-  /// Called after each step.
+  /// They are called in the order in which they were added.
+  void add_callback(std::shared_ptr<TrainerCallback> callback);
+  /// Called after each step, when all is done that belongs to it: for those who only watch.
   void on_step(std::function<void(const TrainingStep&)> callback);
   int64_t max_steps() const;
   /// With zero_stage 3: the model has all its weights again, to be merged, saved or used. For all processes

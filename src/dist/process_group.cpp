@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, at::Tensor>> broadcast_named(
     const auto dims = *at++;
     const std::vector<int64_t> sizes(at, at + dims);
     at += dims;
-    auto values = mine ? tensors[all.size()].second.contiguous() : at::empty(sizes, dtype);
+    auto values = mine ? tensors[all.size()].second.cpu().contiguous() : at::empty(sizes, dtype);
     if (values.numel() > 0) group.broadcast(values, from);
     all.emplace_back(std::move(name), std::move(values));
   }

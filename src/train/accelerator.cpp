@@ -6,14 +6,14 @@
 
 #include <algorithm>
 #include <iostream>
-#include <mutex>
 
 #include "dist/connected.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
-#include "io/format/io_error.h"
 #include "train/batches.h"
 #include "train/precision.h"
+#include "train/random_state.h"
+#include "train/whole_folder.h"
 
 namespace graft {
 namespace fs = std::filesystem;
@@ -61,17 +61,11 @@ struct detail::AcceleratorState {
     skipped = !scaler->unscale(gradients);
     unscaled = true;
   }
+
+  void write(const fs::path& folder, const NamedTensors& random) const;
 };
 
 namespace {
-
-std::optional<at::ScalarType> dtype_of(const std::string& mixed_precision) {
-  if (mixed_precision == "no") return {};
-  if (mixed_precision == "bf16") return at::kBFloat16;
-  if (mixed_precision == "fp16") return at::kHalf;
-  throw UsageError("[accelerator] mixed_precision \"" + mixed_precision +
-                   "\" is unknown; known: no, bf16, fp16");
-}
 
 constexpr const char* kUnfinished = ".unfinished";
 
@@ -84,6 +78,14 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
   for (const auto& item : module.named_buffers()) all.emplace_back(item.key(), item.value());
   return all;
+}
+
+std::optional<at::ScalarType> dtype_of(const std::string& mixed_precision) {
+  if (mixed_precision == "no") return {};
+  if (mixed_precision == "bf16") return at::kBFloat16;
+  if (mixed_precision == "fp16") return at::kHalf;
+  throw UsageError("[accelerator] mixed_precision \"" + mixed_precision +
+                   "\" is unknown; known: no, bf16, fp16");
 }
 
 }  // namespace
@@ -234,40 +236,29 @@ void Accelerator::print(const std::string& text) const {
   if (is_main_process()) std::cout << text << '\n' << std::flush;
 }
 
+void detail::AcceleratorState::write(const fs::path& folder, const NamedTensors& random) const {
+  for (size_t i = 0; i < modules.size(); ++i)
+    save_safetensors(folder / numbered("model", i, ".safetensors"), tensors_of(*modules[i]));
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    torch::serialize::OutputArchive archive;
+    optimizers[i]->save(archive);
+    archive.save_to((folder / numbered("optimizer", i, ".pt")).string());
+  }
+  save_safetensors(folder / train::kRandomFile, random);
+  NamedTensors others;
+  if (scaler) others = scaler->state();
+  for (size_t i = 0; i < schedulers.size(); ++i)
+    others.emplace_back("scheduler." + std::to_string(i), at::scalar_tensor(schedulers[i]->steps, at::kLong));
+  save_safetensors(folder / "state.safetensors", others);
+}
+
 void Accelerator::save_state(const fs::path& dir) const {
   auto& s = *state_;
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  at::Tensor random;
-  {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    random = generator.get_state();
-  }
-  const auto randoms = s.group->all_gather(random);
+  const auto random = train::random_state(*s.group);
   if (is_main_process()) {
     auto unfinished = dir;
     unfinished += kUnfinished;
-    std::error_code error;
-    fs::remove_all(unfinished, error);
-    if (!fs::create_directories(unfinished, error)) io::throw_io_error("create", unfinished, error.value());
-    for (size_t i = 0; i < s.modules.size(); ++i)
-      save_safetensors(unfinished / numbered("model", i, ".safetensors"), tensors_of(*s.modules[i]));
-    for (size_t i = 0; i < s.optimizers.size(); ++i) {
-      torch::serialize::OutputArchive archive;
-      s.optimizers[i]->save(archive);
-      archive.save_to((unfinished / numbered("optimizer", i, ".pt")).string());
-    }
-    NamedTensors others;
-    for (size_t rank = 0; rank < randoms.size(); ++rank)
-      others.emplace_back("random." + std::to_string(rank), randoms[rank]);
-    if (s.scaler)
-      for (auto& each : s.scaler->state()) others.push_back(std::move(each));
-    for (size_t i = 0; i < s.schedulers.size(); ++i)
-      others.emplace_back("scheduler." + std::to_string(i),
-                          at::scalar_tensor(s.schedulers[i]->steps, at::kLong));
-    save_safetensors(unfinished / "state.safetensors", others);
-    fs::remove_all(dir, error);
-    fs::rename(unfinished, dir, error);
-    if (error) io::throw_io_error("rename", unfinished, error.value());
+    train::write_whole_folder(unfinished, dir, [&](const fs::path& folder) { s.write(folder, random); });
   }
   s.group->barrier();
 }
@@ -300,11 +291,7 @@ void Accelerator::load_state(const fs::path& dir) {
     s.optimizers[i]->load(archive);
   }
   if (s.scaler) train::restore(s.scaler->state(), *others, /*part=*/true);
-  auto name = "random." + std::to_string(process_index());
-  if (!others->contains(name)) name = "random.0";
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(others->tensor(name).clone());
+  train::restore_random_state(*SafetensorsFile::open(dir / train::kRandomFile), process_index());
 }
 
 }  // namespace graft

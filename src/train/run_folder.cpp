@@ -1,8 +1,5 @@
 #include "train/run_folder.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -10,8 +7,8 @@
 #include "io/format/atomic_file.h"
 #include "io/format/io_error.h"
 #include "io/format/json.h"
-#include "support/file_descriptor.h"
 #include "support/log.h"
+#include "train/whole_folder.h"
 
 namespace graft::train {
 namespace fs = std::filesystem;
@@ -31,6 +28,7 @@ ordered_json to_json(const TrainingStep& step) {
   if (step.grad_norm) line["grad_norm"] = *step.grad_norm;
   line["tokens"] = step.tokens;
   line["seconds"] = step.seconds;
+  line["compute_seconds"] = step.compute_seconds;
   if (step.skipped) line["skipped"] = true;
   if (step.eval) {
     line["eval_loss"] = step.eval->loss;
@@ -48,7 +46,8 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
                     .loss = line.at("loss"),
                     .learning_rate = line.at("learning_rate"),
                     .tokens = line.at("tokens"),
-                    .seconds = line.at("seconds")};
+                    .seconds = line.at("seconds"),
+                    .compute_seconds = line.value("compute_seconds", 0.0)};
   const auto number = [&](const char* name) {
     return line.contains(name) ? std::optional(line[name].get<double>()) : std::nullopt;
   };
@@ -60,11 +59,6 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
                             .accuracy = number("eval_accuracy"),
                             .items = line.at("eval_items")};
   return step;
-}
-
-void sync_folder(const fs::path& dir) {
-  const FileDescriptor folder(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) ::fsync(folder.get());
 }
 
 /// The checkpoint, if all of it is there; else why not.
@@ -143,31 +137,20 @@ void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const j
                      const std::function<void(const fs::path&)>& write) const {
   const auto name = std::to_string(step);
   const auto unfinished = dir_ / (kUnfinished + name), whole = dir_ / (kPrefix + name);
-  std::error_code error;
-  fs::remove_all(unfinished, error);
-  try {
-    if (!fs::create_directory(unfinished, error)) io::throw_io_error("create", unfinished, error.value());
-    write(unfinished);
+  write_whole_folder(unfinished, whole, [&](const fs::path& folder) {
+    write(folder);
     ordered_json state{{"global_step", step},
                        {"max_steps", log.empty() ? 0 : log.back().max_steps},
                        {"epoch", log.empty() ? 0.0 : log.back().epoch},
                        {"arguments", arguments},
                        {"files", ordered_json::object()}};
-    for (const auto& entry : fs::recursive_directory_iterator(unfinished))
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
       if (entry.is_regular_file())
-        state["files"][fs::relative(entry.path(), unfinished).string()] = entry.file_size();
+        state["files"][fs::relative(entry.path(), folder).string()] = entry.file_size();
     state["log_history"] = ordered_json::array();
     for (const auto& each : log) state["log_history"].push_back(to_json(each));
-    io::write_file_atomically(unfinished / kState, state.dump(1) + "\n");
-  } catch (...) {
-    fs::remove_all(unfinished, error);
-    throw;
-  }
-  sync_folder(unfinished);
-  if (fs::exists(whole, error)) remove_checkpoint(whole);  // one that was not whole
-  fs::rename(unfinished, whole, error);
-  if (error) io::throw_io_error("rename", unfinished, error.value());
-  sync_folder(dir_);
+    io::write_file_atomically(folder / kState, state.dump(1) + "\n");
+  });
 }
 
 void RunFolder::keep_last(int64_t limit, std::optional<int64_t> best) const {

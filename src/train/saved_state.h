@@ -8,7 +8,7 @@ namespace graft::train {
 struct StepState {
   NamedTensors optimizer, random;
 };
-StepState step_state(const Subject& subject, const Stepper& stepper, ProcessGroup& group);
+StepState step_state(const Stepper& stepper, ProcessGroup& group);
 
 void save_state(const std::filesystem::path& dir, const Subject& subject, const StepState& state);
 /// The optimizer's state and this process's random numbers; the subject is loaded before, since its tensors

@@ -8,10 +8,12 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "graft/error.h"
 #include "support/log.h"
 #include "train/batches.h"
+#include "train/callbacks.h"
 #include "train/evaluation.h"
 #include "train/report_page.h"
 #include "train/run_folder.h"
@@ -24,6 +26,10 @@ namespace graft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 void check(const TrainingArguments& a) {
   const auto refuse = [](const std::string& what) { throw UsageError("[train] " + what); };
@@ -63,6 +69,21 @@ nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
           {"seed", a.seed}};
 }
 
+/// In training mode while it lives.
+class Training {
+ public:
+  explicit Training(torch::nn::Module& module) : module_(module), before_(module.is_training()) {
+    module_.train(true);
+  }
+  ~Training() { module_.train(before_); }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool before_;
+};
+
 /// Changing them on purpose is fine, but then the run is not the one it would have been.
 void warn_of_other_arguments(const nlohmann::json& before, const nlohmann::json& now) {
   for (const auto& [name, value] : now.items())
@@ -85,6 +106,7 @@ struct Trainer::Impl {
   bool gathered = false;                     // it was there, and is no more
   std::shared_ptr<const TrainingData> eval_data;
   std::optional<train::Evaluator> evaluator;
+  train::Callbacks callbacks;
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
   std::map<const c10::TensorImpl*, uint32_t> versions;  // of buffers, when all processes had the same
 
@@ -141,7 +163,7 @@ struct Trainer::Impl {
   }
 
   /// `skipped` steps before it changed nothing: the schedule does not count them.
-  TrainingStep do_step(int64_t step, int64_t skipped) {
+  TrainingStep do_step(int64_t step, int64_t skipped, const TrainerState& state) {
     const auto start = Clock::now();
     TrainingStep done{.step = step + 1,
                       .max_steps = max_steps,
@@ -161,7 +183,9 @@ struct Trainer::Impl {
     if (labels == 0)
       throw UsageError("[train] the batches of step " + std::to_string(step + 1) +
                        " have no label that counts (all are -100)");
+    const auto computing = Clock::now();
     const auto stepped = stepper->step(batches, counts, labels, done.learning_rate, step);
+    done.compute_seconds = seconds_since(computing);
     if (base) base->release();
     buffers_from_first();
     if (!std::isfinite(stepped.loss)) not_finite("loss", stepped.loss, step);
@@ -170,7 +194,8 @@ struct Trainer::Impl {
     done.loss = stepped.loss;
     done.grad_norm = stepped.grad_norm;
     done.skipped = stepped.skipped;
-    done.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (!done.skipped) callbacks.call(&TrainerCallback::on_optimizer_step, state);
+    done.seconds = seconds_since(start);
     return done;
   }
 
@@ -260,21 +285,68 @@ struct Trainer::Impl {
   }
 
   void save(const train::RunFolder& folder, const std::vector<TrainingStep>& log) {
-    const auto state = train::step_state(*subject, *stepper, *group);
+    const auto state = train::step_state(*stepper, *group);
     if (!group->is_main()) return;
     folder.save(log.back().step, log, to_json(args, max_steps),
                 [&](const auto& dir) { train::save_state(dir, *subject, state); });
   }
 
-  /// What is kept on disk of a step that is done.
-  void keep(train::RunFolder& folder, const std::vector<TrainingStep>& log, const train::Standing& standing) {
-    const auto& done = log.back();
-    if (group->is_main()) folder.add_metrics(done);
-    const bool best = args.load_best_model_at_end && standing.best_step == done.step;
-    if (!best && (args.save_steps == 0 || done.step % args.save_steps != 0)) return;
-    save(folder, log);
+  void keep_checkpoint(const std::optional<train::RunFolder>& folder, const std::vector<TrainingStep>& log,
+                       const train::Standing& standing) {
+    if (!folder) throw UsageError("[train] a callback asked for a checkpoint, and there is no output_dir");
+    save(*folder, log);
     const auto spared = args.load_best_model_at_end ? standing.best_step : std::nullopt;
-    if (args.save_total_limit && group->is_main()) folder.keep_last(*args.save_total_limit, spared);
+    if (args.save_total_limit && group->is_main()) folder->keep_last(*args.save_total_limit, spared);
+  }
+
+  TrainerState state_of(const std::vector<TrainingStep>& log, const train::Standing& standing) const {
+    TrainerState state{.global_step = static_cast<int64_t>(log.size()),
+                       .max_steps = max_steps,
+                       .best_global_step = standing.best_step,
+                       .log_history = log,
+                       .is_world_process_zero = group->is_main()};
+    if (standing.best_step) state.best_metric = standing.best_loss;
+    if (log.empty()) return state;
+    state.epoch = log.back().epoch;
+    state.loss = log.back().loss;
+    state.learning_rate = log.back().learning_rate;
+    state.grad_norm = log.back().grad_norm;
+    return state;
+  }
+
+  static bool is_time(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+  /// What follows a step: evaluation, what is kept on disk of it, and the callbacks.
+  void after_step(std::vector<TrainingStep>& log, train::Standing& standing,
+                  std::optional<train::RunFolder>& folder) {
+    auto& done = log.back();
+    auto& control = callbacks.control;
+    control.should_evaluate |= is_time(args.eval_steps, done.step);
+    control.should_save |= folder && is_time(args.save_steps, done.step);
+    control.should_log = true;
+    auto state = state_of(log, standing);
+    callbacks.call(&TrainerCallback::on_step_end, state);
+    if (done.step % updates_per_epoch == 0) callbacks.call(&TrainerCallback::on_epoch_end, state);
+    callbacks.agree();
+    if (std::exchange(control.should_evaluate, false)) {
+      if (!eval_data)
+        throw UsageError(
+            "[train] a callback asked for an evaluation, and there is no data: see evaluate_on()");
+      done.eval = evaluate(*eval_data);
+      standing = train::standing_of(log, args.early_stopping_threshold);
+      control.should_save |= args.load_best_model_at_end && standing.best_step == done.step;
+      state = state_of(log, standing);
+      callbacks.call(&TrainerCallback::on_evaluate, state, *done.eval);
+    }
+    if (folder && group->is_main()) folder->add_metrics(done);
+    if (control.should_log) callbacks.call(&TrainerCallback::on_log, state, done);
+    callbacks.agree();
+    if (std::exchange(control.should_save, false)) {
+      keep_checkpoint(folder, log, standing);
+      callbacks.call(&TrainerCallback::on_save, state);
+    }
+    on_step(done);
+    callbacks.agree();
   }
 
   TrainOutput train(bool resume) {
@@ -294,35 +366,44 @@ struct Trainer::Impl {
     all_from_first();
     share_out();
     TrainOutput out;
-    for (const auto& step : log) out.losses.push_back(step.loss);
-    const bool was_training = subject->module()->is_training();
-    subject->module()->train(true);
     auto standing = train::standing_of(log, args.early_stopping_threshold);
-    auto skipped = std::count_if(log.begin(), log.end(), [](const auto& each) { return each.skipped; });
-    for (auto step = static_cast<int64_t>(log.size()); step < max_steps && !has_waited_enough(standing);
-         ++step) {
-      log.push_back(do_step(step, skipped));
-      skipped += log.back().skipped ? 1 : 0;
-      auto& done = log.back();
-      out.losses.push_back(done.loss);
-      out.step_seconds.push_back(done.seconds);
-      if (args.eval_steps > 0 && done.step % args.eval_steps == 0) done.eval = evaluate(*eval_data);
-      if (done.eval) standing = train::standing_of(log, args.early_stopping_threshold);
-      if (folder) keep(*folder, log, standing);
-      on_step(done);
-    }
-    subject->module()->train(was_training);
+    callbacks.begin(group);
+    callbacks.call(&TrainerCallback::on_train_begin, state_of(log, standing));
+    callbacks.agree();
+    do_steps(log, standing, folder, out);
     out.best_step = standing.best_step;
-    out.stopped_early = has_waited_enough(standing);
+    const bool asked = callbacks.control.should_training_stop && std::ssize(log) < max_steps;
+    out.stopped_early = has_waited_enough(standing) || asked;
     group->barrier();  // the first has written all
     if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
       load(folder->checkpoint(*standing.best_step));
     if (folder && group->is_main()) folder->write_page(to_html(page_of(log)));
+    callbacks.call(&TrainerCallback::on_train_end, state_of(log, standing));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
                         static_cast<double>(std::max<size_t>(1, out.losses.size()));
     out.steps = std::move(log);
     return out;
+  }
+
+  void do_steps(std::vector<TrainingStep>& log, train::Standing& standing,
+                std::optional<train::RunFolder>& folder, TrainOutput& out) {
+    const Training mode(*subject->module());
+    for (const auto& step : log) out.losses.push_back(step.loss);
+    auto skipped = std::count_if(log.begin(), log.end(), [](const auto& each) { return each.skipped; });
+    const auto first = static_cast<int64_t>(log.size());
+    for (auto step = first; step < max_steps && !has_waited_enough(standing); ++step) {
+      if (callbacks.control.should_training_stop) break;
+      const auto state = state_of(log, standing);
+      if (step == first || step % updates_per_epoch == 0)
+        callbacks.call(&TrainerCallback::on_epoch_begin, state);
+      callbacks.call(&TrainerCallback::on_step_begin, state);
+      log.push_back(do_step(step, skipped, state));
+      skipped += log.back().skipped ? 1 : 0;
+      out.losses.push_back(log.back().loss);
+      out.step_seconds.push_back(log.back().seconds);
+      after_step(log, standing, folder);
+    }
   }
 
   bool has_waited_enough(const train::Standing& standing) const {
@@ -379,6 +460,9 @@ TrainOutput Trainer::train(bool resume) { return impl_->train(resume); }
 EvalMetrics Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
 void Trainer::evaluate_on(std::shared_ptr<const TrainingData> data) { impl_->eval_data = std::move(data); }
 void Trainer::save_model(const std::filesystem::path& dir) const { impl_->subject->save(dir); }
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  impl_->callbacks.add(std::move(callback));
+}
 void Trainer::on_step(std::function<void(const TrainingStep&)> callback) {
   impl_->on_step = callback ? std::move(callback) : [](const TrainingStep&) {};
 }

@@ -77,7 +77,7 @@ def test_without_python(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--suite", "gpu"], ["cpu", "adapters", "decode", "come with their parts"]),
+        (["--suite", "gpu"], ["cpu", "adapters", "decode", "train", "come with their parts"]),
         (["--only", "llama9"], ["llama9", "llama6-forward"]),
         (["--against", "ruby"], ["--against"]),
         (["--rounds", "0"], ["--rounds"]),

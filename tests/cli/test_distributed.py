@@ -190,7 +190,10 @@ class Running:
         return self.process.returncode, errors
 
 
-@pytest.mark.parametrize("rank, what", [(0, signal.SIGKILL), (1, signal.SIGKILL), (2, signal.SIGSTOP)])
+@pytest.mark.parametrize("rank, what", [
+    (0, signal.SIGKILL), (1, signal.SIGKILL), (2, signal.SIGSTOP),
+    (0, signal.SIGSTOP),  # the store is there, too: the others once waited for its answer for ever
+])
 def test_a_process_that_is_gone_is_named(runs, rank, what):
     running = Running(runs)
     running.send(rank, what)

@@ -1,15 +1,18 @@
 // Training: what has no counterpart in Python to be compared with. (The rest: tests/oracle/test_train.py.)
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <fstream>
 
 #include "graft/error.h"
 #include "graft/trainer.h"
 #include "train/optimizer.h"
+#include "train/random_state.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
 #include "train/subject.h"
+#include "train/whole_folder.h"
 #include "unit/temp_dir.h"
 
 namespace graft {
@@ -86,6 +89,47 @@ TEST(RunFolder, CleansUpAndKeepsTheLast) {
   EXPECT_FALSE(fs::exists(temp.path() / "checkpoint-1"));
   EXPECT_TRUE(fs::exists(temp.path() / "checkpoint-2"));
   EXPECT_TRUE(fs::exists(temp.path() / "checkpoint-10"));
+}
+
+TEST(WholeFolder, TakesTheOldOnesPlaceInOneGo) {
+  const TempDir temp;
+  const auto unfinished = temp / "state.unfinished", whole = temp / "state";
+  const auto write = [](const char* text) {
+    return [text](const fs::path& dir) { std::ofstream(dir / text) << text; };
+  };
+  train::write_whole_folder(unfinished, whole, write("first"));
+  EXPECT_THROW(train::write_whole_folder(unfinished, whole,
+                                         [&](const fs::path& dir) {
+                                           EXPECT_TRUE(fs::exists(whole / "first"));
+                                           std::ofstream(dir / "half") << "half";
+                                           throw IoError("the disk is full");
+                                         }),
+               IoError);
+  EXPECT_TRUE(fs::exists(whole / "first"));
+  fs::create_directory(unfinished);  // of a process that was killed
+  std::ofstream(unfinished / "left over") << "1";
+  train::write_whole_folder(unfinished, whole, write("second"));
+  EXPECT_TRUE(fs::exists(whole / "second"));
+  EXPECT_FALSE(fs::exists(whole / "first"));
+  EXPECT_FALSE(fs::exists(whole / "left over"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 1);
+}
+
+TEST(RandomState, GoesOnWhereItStood) {
+  const TempDir temp;
+  const auto group = ProcessGroup::connect({});
+  at::manual_seed(7);
+  at::rand({3});
+  const auto state = train::random_state(*group);
+  EXPECT_EQ(state.size(), torch::cuda::device_count() + 1U);
+  save_safetensors(temp / "random", state);
+  const auto expected = at::rand({5});
+  // Also for a process that was not there: it begins where the first stood.
+  for (const int rank : {0, 3}) {
+    at::rand({11});
+    train::restore_random_state(*SafetensorsFile::open(temp / "random"), rank);
+    EXPECT_TRUE(at::equal(at::rand({5}), expected));
+  }
 }
 
 }  // namespace

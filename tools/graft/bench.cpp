@@ -185,7 +185,7 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure: cpu, adapters or decode")
+  command->add_option("--suite", flags->suite, "What to measure: cpu, adapters, decode or train")
       ->capture_default_str();
   command
       ->add_option(
@@ -210,9 +210,8 @@ void add_bench(CLI::App& app) {
       ->add_option("--model", flags->model,
                    "Suite decode: the weights of this GGUF file, in float32 (default: random ones)")
       ->check(CLI::ExistingFile);
-  command->add_flag(
-      "--tiny", flags->tiny,
-      "Models of no size: for tests of the harness, not for figures (suites adapters and decode)");
+  command->add_flag("--tiny", flags->tiny,
+                    "Models of no size: for tests of the harness, not for figures (all suites but cpu)");
   command->add_flag("--list", flags->list,
                     "Print the names of the rows and measure nothing; --json then writes what each row is");
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")

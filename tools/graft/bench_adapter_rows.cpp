@@ -1,5 +1,8 @@
 // The suite "adapters": every method of PEFT that graft has, and what it costs to have adapters at all.
+#include <algorithm>
+
 #include "bench_rows.h"
+#include "graft/error.h"
 
 namespace graft::cli::bench {
 namespace {
@@ -49,6 +52,8 @@ ordered_json config_of(const char* text) {
   return config;
 }
 
+}  // namespace
+
 /// The model of all rows; the tiny one keeps what the recipes need: sizes that 64 divides, a batch of four.
 Row on_small_llama(bool tiny, const std::string& name, const std::string& work) {
   const int64_t vocabulary = tiny ? 64 : 8192, length = tiny ? 8 : 64;
@@ -70,6 +75,15 @@ Row on_small_llama(bool tiny, const std::string& name, const std::string& work) 
   if (work == "backward") row.inputs["labels"] = ids;
   return row;
 }
+
+ordered_json recipe_of(const std::string& method) {
+  const auto* found = std::find_if(std::begin(kRecipes), std::end(kRecipes),
+                                   [&](const Recipe& recipe) { return recipe.name == method; });
+  if (found == std::end(kRecipes)) throw UsageError("[bench] there is no recipe for " + method);
+  return config_of(found->config);
+}
+
+namespace {
 
 void append_methods(bool tiny, std::vector<Row>& rows) {
   for (const auto& recipe : kRecipes)

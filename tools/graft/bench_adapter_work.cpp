@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "graft/peft.h"
 #include "inputs.h"
 
 namespace graft::cli::bench {
@@ -128,6 +127,13 @@ class LoadWork : public Work {
 std::unique_ptr<Work> load_adapter_work(const ordered_json& request) {
   if (request.at("work") == "load") return std::make_unique<LoadWork>(request);
   return std::make_unique<AdapterWork>(request);
+}
+
+std::shared_ptr<PeftModel> first_adapter_on(std::shared_ptr<PreTrainedModel> model,
+                                            const ordered_json& request) {
+  auto peft = std::make_shared<PeftModel>(std::move(model));
+  peft->load_adapter(file_of(request, 0), name_of(0), {.is_trainable = true});
+  return peft;
 }
 
 void make_adapters(const ordered_json& request) {

@@ -10,6 +10,8 @@
 //   {"do": "outputs", "path": P}                               one call, its results into a safetensors file
 //   {"do": "nudge"}                                            moves the parameters by a few roundings
 //   {"do": "run", "calls": N}                                  one call to warm up, then -> {"times_ms": [N]}
+//   {"do": "facts"}                                            what a piece of work knows of itself:
+//                                                              -> {["peak_bytes": b][, "host_share": s]}
 //   {"do": "quit"}
 //
 // The child says {"versions": {...}} when it starts. A reply {"error": text} is a failed request.

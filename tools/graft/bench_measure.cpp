@@ -41,7 +41,7 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
                      .python = true,
                      .compiled = true,
                      .may_fail = row.adapters.any()});
-    if (row.is_model() && !row.adapters.any() && row.work != "generate")
+    if (row.is_model() && !row.adapters.any() && row.work != "generate" && row.work != "train")
       all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
   }
   if (settings.llama_cpp && row.work == "generate") {
@@ -109,7 +109,16 @@ class RowRun {
   }
 
   ordered_json finish() {
-    for (auto& [name, child] : running_) child->quit();
+    for (auto& [name, child] : running_) {
+      try {
+        found_[name].update(child->ask({{"do", "facts"}}));
+        child->quit();
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const Error& error) {
+        found_[name]["error"] = error.what();
+      }
+    }
     return result();
   }
 

@@ -14,7 +14,7 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The tables that have any rows: steady state, cost of adapters, first call, bandwidth, what was
+/// The tables that have any rows: steady state, training, cost of adapters, first call, bandwidth, what was
 /// not possible, errors.
 std::vector<Table> tables_of(const ordered_json& document);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench_decode.h"
+#include "bench_train.h"
 #include "command.h"
 
 namespace graft::cli::bench {
@@ -186,12 +187,13 @@ std::vector<Row> suite_named(const std::string& name, bool tiny, const std::stri
   if (name == "decode") return decode_rows(tiny, model_file);
   if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
   if (name == "adapters") return adapter_rows(tiny);
+  if (name == "train") return train_rows(tiny);
   if (name != "cpu")
     throw WrongUsage(
         "--suite " + name +
-        ": there are the suites \"cpu\", \"adapters\" and \"decode\"; gpu, vision and train come "
+        ": there are the suites \"cpu\", \"adapters\", \"decode\" and \"train\"; gpu and vision come "
         "with their parts of graft");
-  if (tiny) throw WrongUsage("--tiny goes with --suite adapters and --suite decode");
+  if (tiny) throw WrongUsage("--tiny goes with the suites adapters, decode and train");
   std::vector<Row> rows;
   for (const auto& model :
        {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})

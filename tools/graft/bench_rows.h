@@ -15,6 +15,8 @@ struct Goals {
   double warm = 0;       ///< the same with full caches
   double bandwidth = 0;  ///< of a plain copy's, at least
   double llama_cpp = 0;  ///< tokens a second in llama.cpp's, at least
+  double host = 0;       ///< time outside of a training step's computation in that inside, at most
+  double memory = 0;     ///< graft's peak memory in torch.compile's, at most
 };
 
 /// What a row has beside a model: adapters on it.
@@ -32,8 +34,8 @@ struct Adapters {
 
 struct Row {
   std::string name;
-  std::string
-      work;  ///< "forward", "backward", "step", "generate" of a model, "load" of an adapter, else an op
+  std::string work;  ///< "forward", "backward", "step", "generate", "train" of a model, "load" of an adapter,
+                     ///< else an op
   ordered_json config;   ///< the model's config.json; null for an op
   ordered_json inputs;   ///< name -> {shape, dtype[, below]}: random numbers, whole ones below `below`
   int64_t bytes = 0;     ///< an op: what a perfect kernel reads and writes; 0 for a model
@@ -56,6 +58,10 @@ int64_t tokens_of(const Row& row);
 std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file);
 /// The suite "adapters".
 std::vector<Row> adapter_rows(bool tiny);
+/// A row over the model of that suite, without adapters yet.
+Row on_small_llama(bool tiny, const std::string& name, const std::string& work);
+/// A method's configuration there: PEFT's names and values, read by both sides.
+ordered_json recipe_of(const std::string& method);
 /// An input of whole numbers from 0 on.
 ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below);
 /// How far float32 results may lie apart.

@@ -77,7 +77,9 @@ void add_statistics(const Row& row, ordered_json& measured) {
       {"eager", ratio(steady("graft"), steady("eager"))},
       {"graft eager", ratio(steady("graft"), steady("graft eager"))},
       {"cold", ratio(first("graft", "cold"), first("compile", "cold"))},
-      {"warm", ratio(first("graft", "warm"), first("compile", "warm"))}};
+      {"warm", ratio(first("graft", "warm"), first("compile", "warm"))},
+      {"memory",
+       ratio(number_at(contenders, "/graft/peak_bytes"), number_at(contenders, "/compile/peak_bytes"))}};
   for (const auto& [name, value] : ratios)
     if (value) measured["ratios"][name] = *value;
 
@@ -94,6 +96,8 @@ void add_statistics(const Row& row, ordered_json& measured) {
   add_goal(measured, "cold", found("cold"), row.goals.cold);
   add_goal(measured, "warm", found("warm"), row.goals.warm);
   add_goal(measured, "llama.cpp", found("llama.cpp"), row.goals.llama_cpp, true);
+  add_goal(measured, "memory", found("memory"), row.goals.memory);
+  add_goal(measured, "host", number_at(contenders, "/graft/host_share"), row.goals.host);
   add_goal(measured, "bandwidth", number_at(contenders, "/graft/bandwidth_share"), row.goals.bandwidth, true);
 }
 

@@ -28,11 +28,14 @@ std::string ratio_text(double value) { return value < 0.1 ? "1/" + fixed(1 / val
 
 std::string ratio_text(const std::optional<double>& value) { return value ? ratio_text(*value) : ""; }
 
+std::string percent(double value) { return fixed(100 * value, 1) + " %"; }
+
 /// "<= 0.70 yes", or nothing where no goal is set.
-std::string goal_text(const ordered_json& row, const std::string& what) {
+std::string goal_text(const ordered_json& row, const std::string& what,
+                      std::string (*text)(double) = ratio_text) {
   for (const auto& goal : row.at("goals"))
     if (goal.at("what") == what)
-      return std::string(goal.at("at_least") ? ">= " : "<= ") + ratio_text(goal.at("limit").get<double>()) +
+      return std::string(goal.at("at_least") ? ">= " : "<= ") + text(goal.at("limit").get<double>()) +
              (goal.at("met") ? " yes" : " no");
   return "";
 }
@@ -146,6 +149,34 @@ Table bandwidth_table(const ordered_json& document) {
   return table;
 }
 
+/// Rows of training: what it holds, and what it does beside computing.
+Table training_table(const ordered_json& document) {
+  const auto names = present(document, {"graft", "graft eager", "eager", "compile"});
+  Table table{.title =
+                  "Training: peak memory of tensors in MB; time outside of forward, backward and "
+                  "optimizer in that inside",
+              .header = {"row"},
+              .rows = {}};
+  table.header.insert(table.header.end(), names.begin(), names.end());
+  for (const char* column : {"graft/compile", "goal", "graft outside", "goal"})
+    table.header.emplace_back(column);
+  for (const auto& row : document["rows"]) {
+    if (row["work"] != "train") continue;
+    std::vector<std::string> cells{row["name"]};
+    for (const auto& name : names) {
+      const auto peak = number_at(contender(row, name), "/peak_bytes");
+      cells.push_back(peak ? fixed(*peak / 1e6, 1) : "");
+    }
+    cells.push_back(ratio_text(number_at(row, "/ratios/memory")));
+    cells.push_back(goal_text(row, "memory"));
+    const auto outside = number_at(contender(row, "graft"), "/host_share");
+    cells.push_back(outside ? percent(*outside) : "");
+    cells.push_back(goal_text(row, "host", percent));
+    table.rows.push_back(cells);
+  }
+  return table;
+}
+
 /// Rows that are another's with adapters in some state, or with more of them: how much that costs.
 Table over_table(const ordered_json& document) {
   const auto names = present(document, {"graft", "graft eager", "eager", "compile"});
@@ -202,8 +233,8 @@ void write(std::ostream& out, const Table& table) {
 
 std::vector<Table> tables_of(const ordered_json& document) {
   std::vector<Table> tables;
-  for (auto& table : {steady_table(document), generation_table(document), over_table(document),
-                      first_call_table(document), bandwidth_table(document),
+  for (auto& table : {steady_table(document), generation_table(document), training_table(document),
+                      over_table(document), first_call_table(document), bandwidth_table(document),
                       failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
                       failure_table(document, "Failed", "error")})
     if (!table.rows.empty()) tables.push_back(table);

@@ -6,6 +6,7 @@
 
 #include "bench_adapter_work.h"
 #include "bench_decode.h"
+#include "bench_train.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/error.h"
@@ -164,6 +165,7 @@ std::unique_ptr<Work> load_work(const ordered_json& request) {
   const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
   const auto folder = folder_of(request);
   if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
+  if (work == "train") return load_train_work(request);
   if (!request.at("adapter").is_null() && request.at("state") != "base") return load_adapter_work(request);
   if (work == "forward" || work == "backward")
     return std::make_unique<ModelWork>(folder, work == "backward", how);

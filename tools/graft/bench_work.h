@@ -19,6 +19,8 @@ class Work {
   virtual NamedTensors outputs() const = 0;
   /// Moves the parameters, if there are any, by a few roundings: what that does to the results is noise.
   virtual void nudge() {}
+  /// What it knows of itself when all calls are done, beside their times.
+  virtual nlohmann::ordered_json facts() const { return nlohmann::ordered_json::object(); }
 };
 
 /// How a contender is compiled, by its "how". A break would mean that something else than compiled code is

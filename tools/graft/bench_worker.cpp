@@ -49,6 +49,7 @@ class Worker {
       return ordered_json::object();
     }
     if (what == "nudge") return work_->nudge(), ordered_json::object();
+    if (what == "facts") return work_->facts();
     if (what == "run") return {{"times_ms", run(request.at("calls").get<int64_t>())}};
     throw UsageError("[bench] unknown request \"" + what + "\"");
   }

@@ -2,6 +2,7 @@
 
 #include "command.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <filesystem>
 
 #include "graft/error.h"
+#include "graft/process_group.h"
 #include "io/dtype_names.h"
 #include "progress.h"
 #include "support/log.h"
@@ -66,7 +68,17 @@ void ModelFlags::add_task_to(CLI::App& command) {
 LoadOptions ModelFlags::options() const {
   if (device == "cuda" && !torch::cuda::is_available())
     throw Error("[device] --device cuda: torch sees no CUDA device on this machine");
-  LoadOptions options{.device = at::Device(device), .progress = progress_bar("loading")};
+  at::Device where(device);
+  // Of several processes on a machine each has a GPU of its own, in the order of their numbers, as torchrun
+  // has it.
+  if (where.is_cuda()) {
+    const auto own = ProcessGroupOptions::from_environment();
+    if (own.size > 1) {
+      where.set_index(static_cast<at::DeviceIndex>(own.local_rank));
+      c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(where);  // also for what is made on "cuda"
+    }
+  }
+  LoadOptions options{.device = where, .progress = progress_bar("loading")};
   if (!dtype.empty()) options.dtype = io::floating_dtype(dtype, "--dtype");
   return options;
 }

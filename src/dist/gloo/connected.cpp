@@ -1,4 +1,4 @@
-// Several processes over torch's Gloo backend.
+// Several processes over torch's Gloo backend; tensors on GPUs go by NCCL.
 #include "dist/connected.h"
 
 #include <ATen/ATen.h>
@@ -13,6 +13,7 @@
 
 #include "dist/gloo/peer_watch.h"
 #include "dist/gloo/shares.h"
+#include "dist/nccl_backend.h"
 #include "graft/error.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -42,7 +43,8 @@ bool is_local(const std::string& address) {
 }
 
 /// The group as torch's Reducer uses it: it has calls of its own beside those for the gradients, and waits in
-/// them.
+/// them. On GPUs it is the stream that waits: a process that is gone is noticed in the next call from the
+/// CPU.
 class WatchedGroup : public c10d::ProcessGroup {
  public:
   WatchedGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, PeerWatch& watch)
@@ -50,8 +52,9 @@ class WatchedGroup : public c10d::ProcessGroup {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
-    return c10d::Work::create_from_future(
-        watch_.guarded(getBackend(c10::DeviceType::CPU)->allreduce(tensors, options)));
+    const auto device = tensors.at(0).device().type();
+    auto work = getBackend(device)->allreduce(tensors, options);
+    return device == c10::DeviceType::CPU ? c10d::Work::create_from_future(watch_.guarded(work)) : work;
   }
 
  private:
@@ -74,19 +77,22 @@ class GlooGroup : public ProcessGroup {
         size_(o.size),
         timeout_(o.timeout),
         local_(is_local(o.master_addr)),
-        watch_(store_->clone(), o),
+        watch_(new PeerWatch(store_->clone(), o)),
         gloo_(connected_by(store_)) {
-    group_ = c10::make_intrusive<WatchedGroup>(store_, rank_, size_, watch_);
+    group_ = c10::make_intrusive<WatchedGroup>(store_, rank_, size_, *watch_);
     group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo_);
     group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   }
 
   ~GlooGroup() override {
-    // Gloo's destructor waits for its calls, and one with a process that hangs does not end: then it is left
+    // The destructors wait for calls, and one with a process that hangs does not end: then they are left
     // alone.
-    if (watch_.failed()) {
+    if (watch_->failed()) {
       gloo_.release();
+      nccl_.release();
       group_.release();
+    } else if (nccl_) {
+      nccl_->shutdown();
     }
   }
   GlooGroup(const GlooGroup&) = delete;
@@ -96,13 +102,14 @@ class GlooGroup : public ProcessGroup {
   int size() const override { return size_; }
 
   void all_reduce(const at::Tensor& tensor) override {
-    in_place(tensor, [&](std::vector<at::Tensor>& one) { return gloo_->allreduce(one); });
+    in_place(tensor, [&](c10d::Backend& by, std::vector<at::Tensor>& one) { return by.allreduce(one); });
   }
 
   void broadcast(const at::Tensor& tensor, int from) override {
     c10d::BroadcastOptions options;
     options.rootRank = from;
-    in_place(tensor, [&](std::vector<at::Tensor>& one) { return gloo_->broadcast(one, options); });
+    in_place(tensor,
+             [&](c10d::Backend& by, std::vector<at::Tensor>& one) { return by.broadcast(one, options); });
   }
 
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
@@ -111,23 +118,36 @@ class GlooGroup : public ProcessGroup {
     all[0].reserve(static_cast<size_t>(size_));
     for (int i = 0; i < size_; ++i) all[0].push_back(at::empty_like(mine));
     std::vector<at::Tensor> one{mine};
-    wait([&] { return gloo_->allgather(all, one); });
+    wait(mine.device(), [&](c10d::Backend& by) { return by.allgather(all, one); });
     return all[0];
   }
 
   void barrier() override {
-    wait([&] { return gloo_->barrier(); });
+    wait(at::kCPU, [](c10d::Backend& by) { return by.barrier(); });
   }
 
-  void fail(const std::string& why) override { watch_.fail(why); }
+  void fail(const std::string& why) override { watch_->fail(why); }
 
   /// Other connections, for calls in another order. For all processes to ask for.
   c10::intrusive_ptr<c10d::ProcessGroupGloo> another() {
     return connected_by(c10::make_intrusive<c10d::PrefixStore>("graft/" + std::to_string(others_++), store_));
   }
 
-  PeerWatch& watch() { return watch_; }
-  const c10::intrusive_ptr<c10d::ProcessGroupGloo>& gloo() const { return gloo_; }
+  PeerWatch& watch() { return *watch_; }
+  /// What tensors there are sent by. For all processes to ask for.
+  c10d::Backend& backend(const at::Device& device) {
+    if (device.is_cpu()) return *gloo_;
+    if (!device.is_cuda())
+      throw UsageError("[dist] tensors on " + device.str() + " cannot be sent; known: cpu, cuda");
+    if (!nccl_) {
+      nccl_ =
+          connect_nccl(c10::make_intrusive<c10d::PrefixStore>("graft/nccl", store_), rank_, size_, timeout_);
+      group_->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl_);
+      // Else the GPU would wait for a process that is gone, and this one for the GPU.
+      watch_->on_failure([nccl = nccl_] { nccl->abort(); });
+    }
+    return *nccl_;
+  }
   const c10::intrusive_ptr<c10d::ProcessGroup>& torch_group() const { return group_; }
 
  private:
@@ -138,28 +158,30 @@ class GlooGroup : public ProcessGroup {
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, options);
     } catch (const std::exception& error) {
-      watch_.throw_cause(error.what());
+      watch_->throw_cause(error.what());
     }
   }
 
   template <class Call>
-  void wait(const Call& call) {
+  void wait(const at::Device& device, const Call& call) {
+    auto& by = backend(device);
     c10::intrusive_ptr<c10d::Work> work;
     try {
-      work = call();
+      work = call(by);
+      if (!device.is_cpu()) work->wait();  // it is the stream that waits
     } catch (const std::exception& error) {
-      watch_.throw_cause(error.what());
+      watch_->throw_cause(error.what());
     }
-    watch_.wait(work);
+    if (device.is_cpu()) watch_->wait(work);
   }
 
-  /// Gloo takes dense tensors only.
+  /// Both take dense tensors only.
   template <class Call>
   void in_place(const at::Tensor& tensor, const Call& call) {
     const at::NoGradGuard no_grad;
     const bool dense = tensor.is_non_overlapping_and_dense();
     std::vector<at::Tensor> one{dense ? tensor.detach() : tensor.detach().contiguous()};
-    wait([&] { return call(one); });
+    wait(tensor.device(), [&](c10d::Backend& by) { return call(by, one); });
     if (!dense) tensor.copy_(one[0]);
   }
 
@@ -168,8 +190,9 @@ class GlooGroup : public ProcessGroup {
   std::chrono::milliseconds timeout_;
   bool local_;
   int others_ = 0;
-  PeerWatch watch_;
+  std::unique_ptr<PeerWatch, PeerWatch::End> watch_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;  // once there is a tensor on a GPU
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 
@@ -181,7 +204,8 @@ class SumBucket : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     std::vector<at::Tensor> one{bucket.getBufferRef()};
-    return group_->watch().guarded(group_->gloo()->allreduce(one));
+    const auto work = group_->backend(one[0].device()).allreduce(one);
+    return one[0].is_cpu() ? group_->watch().guarded(work) : work->getFuture();
   }
   at::Tensor parseHookResult(const c10::IValue& result) override {
     return c10d::detail::parseCppCommHookResult(result);
@@ -205,6 +229,7 @@ class ReducedGradients : public GradientSum {
       names.emplace(tensors.size(), name);
       tensors.push_back(tensor);
     }
+    if (!tensors.empty()) group->backend(tensors[0].device());  // the Reducer asks the group for it
     const std::vector<bool> sparse(tensors.size(), false);
     auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(tensors, {kFirstBytes, kBytes}, sparse);
     // Gradients come from the last layer to the first.
@@ -252,6 +277,8 @@ std::shared_ptr<ProcessGroup> connect(const ProcessGroupOptions& options) {
 std::unique_ptr<Shares> share(const std::shared_ptr<ProcessGroup>& group, std::vector<at::Tensor> pieces) {
   const auto gloo = std::dynamic_pointer_cast<GlooGroup>(group);
   if (!gloo) return nullptr;
+  for (const auto& piece : pieces)
+    if (!piece.is_cpu()) throw Error("[dist] weights are shared out (zero_stage 3) on the CPU only so far");
   return make_shares(group, gloo->another(), gloo->watch(), std::move(pieces));
 }
 

@@ -47,30 +47,40 @@ PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, const ProcessGroupOp
       counts_(static_cast<size_t>(size_), 0),
       seen_(static_cast<size_t>(size_), Clock::now()),
       last_look_(Clock::now()),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }),
+      alarm_([this] { watch_the_store(); }) {}
+
+void PeerWatch::End::operator()(PeerWatch* watch) const {
+  {
+    std::unique_lock<std::mutex> lock(watch->guard_);
+    watch->stop_ = true;
+    watch->changed_.notify_all();
+    watch->changed_.wait(lock, [&] { return watch->finished_ || watch->silent_; });
+    if (!watch->finished_) return;
+  }
+  delete watch;
+}
 
 PeerWatch::~PeerWatch() {
-  {
-    const std::lock_guard<std::mutex> lock(guard_);
-    stop_ = true;
-  }
-  changed_.notify_all();
   thread_.join();
-  try {
-    store_->add(key("done", rank_), 1);
-    if (rank_ != 0) return;
-    // After a failure the others still have to read the cause here, but some of them may be dead.
-    const auto until = Clock::now() + (failed() ? std::min(limit_, kBrokenLimit) : limit_);
-    for (int other = 1; other < size_; ++other)
-      while (store_->add(key("done", other), 0) == 0 && Clock::now() < until)
-        std::this_thread::sleep_for(milliseconds(20));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): without a store nobody is left to tell
-  }
+  alarm_.join();
+}
+
+template <class Call>
+auto PeerWatch::ask(const Call& call) {
+  struct Answered {
+    std::atomic<int64_t>& count;
+    ~Answered() { ++count; }
+  };
+  ++asked_;
+  const Answered answered{answered_};
+  return call();
 }
 
 void PeerWatch::run() {
   std::unique_lock<std::mutex> lock(guard_);
-  while (!stop_ && cause_.empty()) {
+  const auto over = [this] { return stop_ || !cause_.empty(); };
+  while (!over()) {
     lock.unlock();
     try {
       look();
@@ -79,7 +89,50 @@ void PeerWatch::run() {
           "rank 0, where the processes meet, does not answer any more: it was killed or ended early");
     }
     lock.lock();
-    changed_.wait_for(lock, period_, [this] { return stop_; });
+    changed_.wait_for(lock, period_, over);
+  }
+  const auto cause = cause_;
+  lock.unlock();
+  try {
+    if (!cause.empty())
+      ask([&] { return store_->compareSet(kFailure, {}, bytes(cause)); });  // the first cause counts
+    lock.lock();
+    changed_.wait(lock, [this] { return stop_; });
+    lock.unlock();
+    say_done();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): without a store nobody is left to tell
+  }
+  if (!lock.owns_lock()) lock.lock();
+  finished_ = true;
+  changed_.notify_all();
+}
+
+void PeerWatch::say_done() {
+  ask([&] { return store_->add(key("done", rank_), 1); });
+  if (rank_ != 0) return;
+  // After a failure the others still have to read the cause here, but some of them may be dead.
+  const auto until = Clock::now() + (failed() ? std::min(limit_, kBrokenLimit) : limit_);
+  for (int other = 1; other < size_; ++other)
+    while (ask([&] { return store_->add(key("done", other), 0); }) == 0 && Clock::now() < until)
+      std::this_thread::sleep_for(milliseconds(20));
+}
+
+void PeerWatch::watch_the_store() {
+  milliseconds waited{0};  // by own periods: a process that was stopped itself has not waited
+  int64_t seen = 0;
+  std::unique_lock<std::mutex> lock(guard_);
+  while (!finished_) {
+    const auto asked = asked_.load();
+    waited = asked != answered_.load() && asked == seen ? waited + period_ : milliseconds(0);
+    seen = asked;
+    if (waited > patience()) {
+      silent_ = true;
+      lock.unlock();
+      note_failure("rank 0, where the processes meet, gives no sign of life any more: its process hangs");
+      changed_.notify_all();
+      return;
+    }
+    changed_.wait_for(lock, period_, [this] { return finished_; });
   }
 }
 
@@ -88,16 +141,16 @@ void PeerWatch::look() {
   // It was this process that stood still: the others had no chance to be seen.
   if (now - last_look_ > limit_ / 2) std::fill(seen_.begin(), seen_.end(), now);
   last_look_ = now;
-  store_->add(key("alive", rank_), 1);
-  if (store_->check({kFailure})) {
-    const auto cause = store_->get(kFailure);
+  ask([&] { return store_->add(key("alive", rank_), 1); });
+  if (ask([&] { return store_->check({kFailure}); })) {
+    const auto cause = ask([&] { return store_->get(kFailure); });
     return note_failure({cause.begin(), cause.end()});
   }
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
     const auto at = static_cast<size_t>(other);
-    const auto count = store_->add(key("alive", other), 0);
-    if (count != counts_[at] || store_->add(key("done", other), 0) > 0) {
+    const auto count = ask([&] { return store_->add(key("alive", other), 0); });
+    if (count != counts_[at] || ask([&] { return store_->add(key("done", other), 0); }) > 0) {
       counts_[at] = count;
       seen_[at] = now;
     } else if (now - seen_[at] > patience()) {
@@ -121,23 +174,29 @@ bool PeerWatch::failed() const {
 void PeerWatch::note_failure(const std::string& cause) {
   std::vector<std::weak_ptr<Pending>> pending;
   std::vector<c10::intrusive_ptr<c10d::Work>> messages;
+  std::vector<std::function<void()>> actions;
   {
     const std::lock_guard<std::mutex> lock(guard_);
     if (!cause_.empty()) return;
     cause_ = cause;
     pending.swap(pending_);
     messages = messages_;
-  }
-  try {
-    store_->compareSet(kFailure, {}, bytes(cause));  // the first cause counts
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): without a store the others find out
-                                     // themselves
+    actions.swap(actions_);
   }
   changed_.notify_all();
   const auto error = std::make_exception_ptr(Error("[dist] " + cause));
   for (const auto& weak : pending)
     if (const auto each = weak.lock()) each->fail(error);
   for (const auto& message : messages) message->abort();  // its wait ends
+  for (const auto& action : actions) action();
+}
+
+void PeerWatch::on_failure(std::function<void()> action) {
+  {
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (cause_.empty()) return actions_.push_back(std::move(action));
+  }
+  action();
 }
 
 void PeerWatch::fail(const std::string& why) {
