@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace graft::generation {
 namespace {
@@ -10,6 +11,15 @@ namespace {
 /// Capacities come in steps, so that prompts of about the same length share a program.
 int64_t capacity_for(int64_t tokens) {
   constexpr int64_t step = 64;
+  return (tokens + step - 1) / step * step;
+}
+
+/// Lengths that prompts are filled up to, so that those of about the same length share a program: an eighth
+/// more at most, and no step below 16.
+int64_t bucket_for(int64_t tokens) {
+  constexpr int64_t least = 16, parts = 8;
+  const auto step =
+      std::max(least, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / parts);
   return (tokens + step - 1) / step * step;
 }
 
@@ -48,15 +58,17 @@ void StaticSteps::prepare(std::vector<std::string> adapters, int64_t guesses) {
   if (guesses > 0 && !check_) check_ = runner_.compiled();
 }
 
-/// The one that is there, if it fits; else a new one.
+/// The one that is there, if it fits; else a new one, without buffers yet.
 void StaticSteps::make_room(const Prompt& prompt) {
   const bool has_source = prompt.source_ids.defined();
-  const int64_t needed = prompt.cached() + guesses_, source = has_source ? prompt.source_ids.size(1) : 0;
+  const int64_t source = has_source ? prompt.source_ids.size(1) : 0;
+  const int64_t needed = std::max(prompt.cached() + guesses_, bucket_of(prompt).value_or(0));
   virtual_tokens_ = prompt.virtual_tokens;
   if (cache_ && cache_batch_ == prompt.batch() && capacity_ >= needed && source_capacity_ >= source) {
     cache_->reset();
     return;
   }
+  prompts_seen_.clear();
   cache_batch_ = prompt.batch();
   capacity_ = std::max(capacity_for(needed), capacity_);
   source_capacity_ = std::max(capacity_for(source), source_capacity_);
@@ -77,7 +89,36 @@ at::Tensor StaticSteps::start(const Prompt& prompt) {
   if (prompt.source_ids.defined()) return start_decoder(prompt);
   mask_ = at::ones({prompt.batch(), capacity_ - virtual_tokens_}, prompt.ids.options());
   if (prompt.mask.defined()) mask_.slice(1, 0, prompt.length()).copy_(prompt.mask);
-  return last_logits(runner_.eager(inputs(prompt.ids, prompt.positions), adapters_));
+  const auto bucket = bucket_of(prompt);
+  // To compile for one prompt is not worth it, and the first of all makes the cache's buffers.
+  if (prompts_seen_.empty() || !bucket || !prompts_seen_.contains(*bucket)) {
+    prompts_seen_.insert(bucket.value_or(0));
+    return last_logits(runner_.eager(inputs(prompt.ids, prompt.positions), adapters_));
+  }
+  auto& program = prompts_[*bucket];
+  if (!program) program = runner_.compiled();
+  const int64_t last = prompt.length() - 1;
+  return filled_up(program, prompt.ids, prompt.positions, *bucket).select(1, last);
+}
+
+/// None where what is filled in would need positions that the model does not have, or has in another way.
+std::optional<int64_t> StaticSteps::bucket_of(const Prompt& prompt) const {
+  if (prompt.source_ids.defined() || prompt.virtual_tokens > 0) return {};
+  const auto bucket = bucket_for(prompt.length());
+  for (const auto limit : {runner_.model->position_limit(), runner_.model->rotation_limit()})
+    if (limit && bucket > *limit) return {};
+  return bucket;
+}
+
+/// The logits of tokens that are filled up to so many, which the cache forgets again.
+at::Tensor StaticSteps::filled_up(const AdapterModelCall& program, const at::Tensor& tokens,
+                                  const at::Tensor& positions, int64_t length) {
+  const int64_t given = tokens.size(1), filled = length - given;
+  const auto all_positions =
+      at::cat({positions, positions.slice(1, given - 1) + at::arange(1, filled + 1, positions.options())}, 1);
+  const auto output = program(inputs(at::constant_pad_nd(tokens, {0, filled}, 0), all_positions), adapters_);
+  cache_->drop_last(filled);
+  return all_logits(output);
 }
 
 /// The encoder reads the source as it is; what its cache is filled up with is masked after that.
@@ -108,12 +149,7 @@ at::Tensor StaticSteps::next(const at::Tensor& tokens, const at::Tensor& positio
 at::Tensor StaticSteps::several(const at::Tensor& tokens, const at::Tensor& positions) {
   // What is filled in must have a position that the model knows. Before the end of its table the rest is few.
   if (!has_positions(guesses_ + 1)) return all_logits(runner_.eager(inputs(tokens, positions), adapters_));
-  const int64_t given = tokens.size(1), filled = guesses_ + 1 - given;
-  const auto all_positions =
-      at::cat({positions, positions.slice(1, given - 1) + at::arange(1, filled + 1, positions.options())}, 1);
-  const auto output = check_(inputs(at::constant_pad_nd(tokens, {0, filled}, 0), all_positions), adapters_);
-  cache_->drop_last(filled);
-  return all_logits(output).slice(1, 0, given);
+  return filled_up(check_, tokens, positions, guesses_ + 1).slice(1, 0, tokens.size(1));
 }
 
 }  // namespace graft::generation

@@ -1,5 +1,9 @@
 // Steps over a static cache: shapes never change, so one compiled program serves all of them.
 #pragma once
+#include <map>
+#include <optional>
+#include <set>
+
 #include "generation/loop.h"
 #include "generation/model_call.h"
 
@@ -39,12 +43,17 @@ class StaticSteps : public Steps {
  private:
   void make_room(const Prompt& prompt);
   at::Tensor start_decoder(const Prompt& prompt);
+  std::optional<int64_t> bucket_of(const Prompt& prompt) const;
+  at::Tensor filled_up(const AdapterModelCall& program, const at::Tensor& tokens, const at::Tensor& positions,
+                       int64_t length);
   ModelInputs inputs(const at::Tensor& tokens, const at::Tensor& positions) const;
   /// Of so many tokens more, whether the model has positions for all.
   bool has_positions(int64_t tokens) const;
 
   Runner runner_;
   AdapterModelCall step_, check_;
+  std::map<int64_t, AdapterModelCall> prompts_;  ///< by the length they are filled up to
+  std::set<int64_t> prompts_seen_;               ///< by the present cache: those lengths, 0 for others
   std::shared_ptr<KVCache> cache_;
   int64_t cache_batch_ = 0, capacity_ = 0, source_capacity_ = 0, guesses_ = 0, virtual_tokens_ = 0;
   /// [batch, capacity less virtual tokens]: what is not written yet the causal mask hides. Of an
