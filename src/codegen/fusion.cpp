@@ -164,9 +164,7 @@ class Fuser {
     for (; !pending.empty(); pending.pop_front()) {
       auto* unit = pending.front();
       if (gone.contains(unit)) continue;
-      std::vector<Unit*> from(reads_[unit].begin(), reads_[unit].end());
-      std::sort(from.begin(), from.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
-      for (auto* target : from)
+      for (auto* target : latest_first(reads_[unit]))
         if (!target->external && target->era == unit->era && joined(*unit, *target)) {
           gone.insert(unit);
           pending.push_back(target);  // it may read more than before
@@ -178,18 +176,29 @@ class Fuser {
     std::erase_if(units_, [&](const auto& unit) { return gone.contains(unit.get()); });
   }
 
-  /// Of a kernel of rows: one that it reads, and that sums the same points by columns, goes into it.
+  /// In an order that does not depend on where they lie.
+  static std::vector<Unit*> latest_first(const std::set<Unit*>& units) {
+    std::vector<Unit*> sorted(units.begin(), units.end());
+    std::sort(sorted.begin(), sorted.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
+    return sorted;
+  }
+
+  /// Into a kernel of rows go those that it reads and that sum the same points by columns.
   void take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
-    const std::vector<Unit*> from(reads_[&rows].begin(), reads_[&rows].end());
-    for (auto* read : from) {
-      const auto crosses = [&](const Node* n) { return column_level(n->output(), rows.space); };
-      if (read->external || read->era != rows.era ||
-          std::none_of(read->nodes.begin(), read->nodes.end(), crosses))
-        continue;
-      const bool otherwise = std::any_of(from.begin(), from.end(), [&](Unit* other) {
-        return other != read && (waits_for({other}, *read));
+    const auto crosses = [&](const Node* n) { return column_level(n->output(), rows.space); };
+    while (true) {
+      const auto from = latest_first(reads_[&rows]);  // with each that is taken there may be more
+      const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {
+        if (read->external || read->era != rows.era ||
+            std::none_of(read->nodes.begin(), read->nodes.end(), crosses))
+          return false;
+        const bool otherwise = std::any_of(from.begin(), from.end(), [&](Unit* other) {
+          return other != read && waits_for({other}, *read);
+        });
+        return !otherwise && joined(*read, rows);
       });
-      if (!otherwise && joined(*read, rows)) gone.insert(read);
+      if (taken == from.end()) return;
+      gone.insert(*taken);
     }
   }
 

@@ -383,6 +383,23 @@ TEST(Fusion, no_cycle_through_a_call) {
             (Counts{2, 1}));
 }
 
+// A kernel of rows reads two that sum by columns, of which one waits for the other: it can take one of them.
+TEST(Fusion, no_cycle_through_columns) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6], %1 "w": f32[6, 6]) {
+  %2: f32[6, 6] = aten::tanh(self=%0)
+  %3: f32[6] = aten::sum.dim_IntList(self=%2, dim=[0])
+  %4: f32[6, 6] = aten::mm(self=%2, mat2=%1)
+  %5: f32[6, 6] = aten::tanh(self=%4)
+  %6: f32[6] = aten::sum.dim_IntList(self=%5, dim=[0])
+  %7: f32[6, 1] = aten::sum.dim_IntList(self=%2, dim=[1], keepdim=true)
+  %8: f32[6, 6] = aten::mul.Tensor(self=%5, other=%7)
+  %9: f32[6] = aten::sum.dim_IntList(self=%8, dim=[1])
+  return (%3, %6, %9)
+}
+)"),
+            (Counts{2, 1}));
+}
+
 TEST(Fusion, no_cycle_through_another_kernel) {
   EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
   %1: f32[6, 6] = aten::exp(self=%0)
