@@ -121,7 +121,8 @@ std::optional<Space> unite(const Space& a, const Space& b) {
 std::optional<Space> crossed(const Space& a, const Space& b) {
   const auto finer = common(extents(a), extents(b));
   if (!finer) return std::nullopt;
-  const auto x = cut(a, *finer), y = cut(b, *finer);
+  auto x = cut(a, *finer);
+  const auto y = cut(b, *finer);
   for (size_t i = 0; i < x.size(); ++i)
     if (x[i].reduced == y[i].reduced) return std::nullopt;
   return x;

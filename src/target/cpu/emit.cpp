@@ -14,7 +14,6 @@ namespace graft::cpu {
 namespace {
 
 using codegen::Kernel;
-using ir::DType;
 using llvm::Value;
 
 // Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
