@@ -254,15 +254,16 @@ def test_an_adapter_for_each_row(adapters, tmp_path, how):
         assert (values["graphs"], values["graph_breaks"], values["recompiles"]) == (1, 0, 0), values
 
 
-def test_one_program_serves_many_prompts(checkpoints, tmp_path):
-    """A Decoder: three prompts of different lengths and paddings, one graph, no recompiles; each as transformers has it."""
+def test_two_programs_serve_many_prompts(checkpoints, tmp_path):
+    """A Decoder: three prompts of different lengths and paddings, one graph for steps and one for prompts after the first, no recompiles;
+    each as transformers has it."""
     checkpoint = checkpoints("llama-gqa")
     prompts = [prompt("left"), prompt("none", seq=4), prompt("left", seq=11)]
     for number, batch in enumerate(prompts):
         save_file(batch, tmp_path / f"{number}.safetensors")
     files = [tmp_path / f"{number}.safetensors" for number in range(3)]
     done = run(BUILD / "tests" / "generate_driver", "prompts", checkpoint.folder, tmp_path / "out.safetensors", 20, *files)
-    assert done.stdout.split() == ["graphs", "1", "recompiles", "0", "breaks", "0"]
+    assert done.stdout.split() == ["graphs", "2", "recompiles", "0", "breaks", "0"]
     got = load_file(tmp_path / "out.safetensors")
     for number, batch in enumerate(prompts):
         same(got[str(number)], theirs(checkpoint.fresh(), batch, 20, eos_token_id=None))
