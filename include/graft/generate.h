@@ -96,8 +96,8 @@ at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const Generatio
                     const GenerateCall& call = {});
 
 /// Generation with a compiled decode step: one program serves all steps, and later prompts too as long as the
-/// batch stays the same and they fit the cache that is there. The prompt itself, or what an encoder reads, is
-/// run eagerly. One call at a time.
+/// batch stays the same and they fit the cache that is there. A prompt is run eagerly, and compiled from the
+/// second of about its length on; what an encoder reads is always run eagerly. One call at a time.
 class Decoder {
  public:
   explicit Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options = {});

@@ -8,6 +8,7 @@
 #include "models/architecture.h"
 #include "nn/loss.h"
 #include "train/batches.h"
+#include "train/module_mode.h"
 
 namespace graft::train {
 namespace {
@@ -23,24 +24,10 @@ int64_t hits(const ModelInputs& batch, at::Tensor logits, Task task) {
   return right.sum().item<int64_t>();  // -100 is never the largest logit's place
 }
 
-class EvaluationMode {
- public:
-  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_(module.is_training()) {
-    module_.eval();
-  }
-  ~EvaluationMode() { module_.train(was_); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  bool was_;
-};
-
 }  // namespace
 
 EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
-  const EvaluationMode mode(*subject_.module());
+  const ModuleMode mode(*subject_.module(), /*training=*/false);
   const at::NoGradGuard no_grad;
   const auto task = find_architecture(subject_.model().architecture()).task;
   EvalMetrics metrics;

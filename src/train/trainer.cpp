@@ -15,6 +15,7 @@
 #include "train/batches.h"
 #include "train/callbacks.h"
 #include "train/evaluation.h"
+#include "train/module_mode.h"
 #include "train/report_page.h"
 #include "train/run_folder.h"
 #include "train/saved_state.h"
@@ -68,21 +69,6 @@ nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
           {"fp16", a.fp16},
           {"seed", a.seed}};
 }
-
-/// In training mode while it lives.
-class Training {
- public:
-  explicit Training(torch::nn::Module& module) : module_(module), before_(module.is_training()) {
-    module_.train(true);
-  }
-  ~Training() { module_.train(before_); }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  bool before_;
-};
 
 /// Changing them on purpose is fine, but then the run is not the one it would have been.
 void warn_of_other_arguments(const nlohmann::json& before, const nlohmann::json& now) {
@@ -388,7 +374,7 @@ struct Trainer::Impl {
 
   void do_steps(std::vector<TrainingStep>& log, train::Standing& standing,
                 std::optional<train::RunFolder>& folder, TrainOutput& out) {
-    const Training mode(*subject->module());
+    const train::ModuleMode mode(*subject->module(), /*training=*/true);
     for (const auto& step : log) out.losses.push_back(step.loss);
     auto skipped = std::count_if(log.begin(), log.end(), [](const auto& each) { return each.skipped; });
     const auto first = static_cast<int64_t>(log.size());

@@ -21,13 +21,13 @@ struct CombineFlags {
 };
 
 /// What needs the base's weights, too.
-void with_base(const CombineFlags& flags, const std::vector<adapters::WeightedSource>& sources) {
+void with_base(const CombineFlags& flags, const std::vector<AdapterSpec>& specs) {
   PeftModel peft(AutoModelForAny::from_pretrained(flags.model));
   std::vector<std::string> names;
   std::vector<double> weights;
-  names.reserve(sources.size());
-  weights.reserve(sources.size());
-  for (const auto& spec : adapter_specs(flags.adapters, /*weighted=*/true)) {
+  names.reserve(specs.size());
+  weights.reserve(specs.size());
+  for (const auto& spec : specs) {
     peft.load_adapter(spec.dir, spec.name);
     names.push_back(spec.name);
     weights.push_back(spec.weight);
@@ -39,8 +39,9 @@ void with_base(const CombineFlags& flags, const std::vector<adapters::WeightedSo
 }
 
 void run(const CombineFlags& flags) {
+  const auto specs = adapter_specs(flags.adapters, /*weighted=*/true);
   std::vector<adapters::WeightedSource> sources;
-  for (const auto& spec : adapter_specs(flags.adapters, /*weighted=*/true)) {
+  for (const auto& spec : specs) {
     refuse_overwriting(flags.output, spec.dir);
     const auto file = Checkpoint::open(spec.dir, "adapter_model");
     NamedTensors tensors;
@@ -52,7 +53,7 @@ void run(const CombineFlags& flags) {
                   "\" and \"" + spec.name + "\" for \"" + base(sources.back()) + "\"");
   }
   at::manual_seed(flags.seed);
-  if (!flags.model.empty()) return with_base(flags, sources);
+  if (!flags.model.empty()) return with_base(flags, specs);
   const auto combined = adapters::combine(sources, flags.options);
   save_checkpoint(flags.output, combined.tensors, {{"format", "pt"}}, 50'000'000'000, "adapter_model");
   io::write_file_atomically(fs::path(flags.output) / "adapter_config.json",

@@ -1,12 +1,16 @@
 #include "target/cpu/plan.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace graft::cpu {
 namespace {
 
 using codegen::Kernel;
 using codegen::Op;
+
+/// The largest that is not above it.
+int power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
 
 /// Lanes so that the widest type in the kernel fills a few registers: vectors wider than a register are split
 /// by LLVM, which hides latencies as unrolling would.
@@ -34,8 +38,7 @@ int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
   }
   const int registers = host.vector_bytes == 32 ? 16 : 32;  // AVX2 has half of what the others have
   const int live = sums + std::min(1 + computed, 3);
-  int width = host.vector_bytes / 4 * (registers / live);
-  while (width & (width - 1)) width &= width - 1;
+  const int width = power_of_two(host.vector_bytes / 4 * (registers / live));
   return std::clamp(width, usual, std::max(usual, kWidest));
 }
 
@@ -175,8 +178,7 @@ Plan plan(const Kernel& kernel, const Host& host) {
   const auto& dim = kernel.dims[static_cast<size_t>(made.vector_dim)];
   made.rows = dim.reduced;
   const int widest = reduced > 1 && !made.rows ? width_of_columns(kernel, host, wide) : wide;
-  made.width = static_cast<int>(std::min<int64_t>(widest, dim.extent));
-  while (made.width & (made.width - 1)) made.width &= made.width - 1;  // a power of two
+  made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
   if (!made.rows) {
     // Columns of a reduction: one vector per task. Plain loops: long enough to amortise a task's start.
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;
