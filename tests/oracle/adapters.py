@@ -62,6 +62,10 @@ class SavedAdapter:
             self.recipe.frozen(model)
         return model.eval().to(DEVICE)
 
+    def expected(self, batch: Batch, grads: bool, dtype=torch.float32) -> Batch:
+        inputs = {k: v.to(dtype) if k == "pixel_values" else v for k, v in batch.items()}
+        return results(self.model(trainable=grads).to(dtype), inputs, grads)
+
 
 def make_adapter(recipe: Recipe, checkpoint: Checkpoint, folder: Path) -> SavedAdapter:
     torch.manual_seed(seed_of(recipe.name))

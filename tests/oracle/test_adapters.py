@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from adapters import make_adapter, results
+from adapters import make_adapter
 from harness import BUILD, GRAFT, assert_close, graft_forward, named, run
 from recipes import RECIPES
 
@@ -38,7 +38,7 @@ def test_forward_and_gradients(adapters, name, how):
     batch = batch_of(adapter)
     trains = adapter.recipe.trains
     got = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, *COMPILE[how], *(() if trains else ("--no-grads",)))
-    assert_close(got, results(adapter.model(trainable=trains), batch, grads=trains), adapter.recipe.tolerance)
+    assert_close(got, adapter.expected(batch, trains), adapter.recipe.tolerance, lambda: adapter.expected(batch, trains, torch.float64))
 
 
 @pytest.mark.parametrize("name", named(recipe for recipe in RECIPES if recipe.merges))
@@ -47,7 +47,7 @@ def test_merge(adapters, name):
     batch = batch_of(adapter)
     got = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, "--merge", "--no-grads")
     # The unmerged model's results: where an adapted weight is tied to another module, PEFT's own merge changes both.
-    assert_close(got, results(adapter.model(trainable=False), batch, grads=False), adapter.recipe.tolerance * 3)
+    assert_close(got, adapter.expected(batch, False), adapter.recipe.tolerance * 3, lambda: adapter.expected(batch, False, torch.float64))
 
 
 @pytest.mark.parametrize("name", named(recipe for recipe in RECIPES if not recipe.merges))

@@ -22,7 +22,7 @@ def test_forward_and_gradients(checkpoints, name):
     checkpoint = checkpoints(name)
     for kind, make in checkpoint.case.batches.items():
         batch = make()
-        assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance)
+        assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance, lambda: checkpoint.expected(batch, torch.float64))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -68,7 +68,7 @@ def test_training_mode(checkpoints, name, how):
     """Training mode, with and without recomputation in the backward pass (dropout is 0 in these configs)."""
     checkpoint = checkpoints(name)
     batch = list(checkpoint.case.batches.values())[0]()
-    assert_close(drive(checkpoint, "train", batch, how), checkpoint.expected(batch, train=True), checkpoint.case.tolerance)
+    assert_close(drive(checkpoint, "train", batch, how), checkpoint.expected(batch, train=True), checkpoint.case.tolerance, lambda: checkpoint.expected(batch, torch.float64, True))
 
 
 @pytest.mark.parametrize("name", ALL)

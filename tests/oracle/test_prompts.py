@@ -40,7 +40,7 @@ def test_inputs_embeds(checkpoints, name):
     checkpoint = checkpoints(name)
     for make in checkpoint.case.batches.values():
         batch = embedded(checkpoint, make())
-        assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance)
+        assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance, lambda: checkpoint.expected(batch, torch.float64))
 
 
 def test_inputs_embeds_or_input_ids(checkpoints, tmp_path):
