@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 namespace graft {
 namespace {
 
+using runtime::Epilogue;
 using Stack = torch::jit::Stack;
 
 /// An operator that this build of torch may not have.
@@ -34,14 +36,18 @@ c10::IValue optional_tensor(const at::Tensor& tensor) {
 
 class OneDnn : public PackedProduct {
  public:
-  explicit OneDnn(int64_t rows) : PackedProduct(rows) {}
+  OneDnn(int64_t rows, int64_t in, int64_t out, Epilogue epilogue = Epilogue::none)
+      : PackedProduct(rows, in, out, epilogue) {}
   static bool there() { return reorder().there() && linear().there(); }
 
  protected:
+  bool can_join() const override { return true; }
   at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor&,
-                      const at::Tensor& bias) const override {
-    return linear()({x, packed, optional_tensor(bias), "none", c10::List<std::optional<at::Scalar>>(), ""});
+                      const at::Tensor& bias, Epilogue epilogue) const override {
+    const auto [function, form] = runtime::one_dnn_name(epilogue);
+    return linear()(
+        {x, packed, optional_tensor(bias), function, c10::List<std::optional<at::Scalar>>(), form});
   }
 
  private:
@@ -57,13 +63,13 @@ class OneDnn : public PackedProduct {
 
 class Mkl : public PackedProduct {
  public:
-  explicit Mkl(int64_t rows) : PackedProduct(rows) {}
+  Mkl(int64_t rows, int64_t in, int64_t out) : PackedProduct(rows, in, out, Epilogue::none) {}
   static bool there() { return reorder().there() && linear().there(); }
 
  protected:
   at::Tensor pack(const at::Tensor& weight) const override { return reorder()({weight, rows()}); }
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight,
-                      const at::Tensor& bias) const override {
+                      const at::Tensor& bias, Epilogue) const override {
     return linear()({x, packed, weight, optional_tensor(bias), rows()});
   }
 
@@ -80,16 +86,16 @@ class Mkl : public PackedProduct {
 
 enum class Form : uint8_t { plain, one_dnn, mkl };
 
-std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows) {
-  if (form == Form::one_dnn) return std::make_unique<OneDnn>(rows);
-  if (form == Form::mkl) return std::make_unique<Mkl>(rows);
+std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows, int64_t in, int64_t out) {
+  if (form == Form::one_dnn) return std::make_unique<OneDnn>(rows, in, out);
+  if (form == Form::mkl) return std::make_unique<Mkl>(rows, in, out);
   return nullptr;
 }
 
 /// The shortest of a few runs, in seconds.
-double time_of(const std::function<void()>& body) {
+double time_of(const std::function<void()>& body, int times = 4) {
   double best = 1e30;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -107,7 +113,7 @@ Form measure(int64_t rows, int64_t in, int64_t out) {
   for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
     if (!there) continue;
     try {
-      const auto product = make_form(form, rows);
+      const auto product = make_form(form, rows, in, out);
       const double time = time_of([&] { product->run(x, weight, {}); });
       if (time < best) best = time, chosen = form;
     } catch (const std::exception&) {
@@ -115,6 +121,26 @@ Form measure(int64_t rows, int64_t in, int64_t out) {
     }
   }
   return chosen;
+}
+
+/// Whether the product with the function in it takes less time than the product and a pass over its results.
+bool joining_is_faster(int64_t rows, int64_t in, int64_t out, Epilogue epilogue) {
+  const at::NoGradGuard no_grad;
+  const auto time_with = [&](int64_t count, Epilogue function, int times) {
+    OneDnn product(count, in, out, function);
+    const auto x = at::full({count, in}, 0.5), weight = at::full({out, in}, 0.25);
+    return time_of([&] { product.run(x, weight, {}); }, times);
+  };
+  try {
+    // Where oneDNN has no code for a function, its reference takes seconds: one row tells.
+    if (time_with(1, epilogue, 2) > 10 * time_with(1, Epilogue::none, 4)) return false;
+    const auto y = at::full({rows, out}, 0.5);
+    // A kernel of graft's takes somewhat less than ATen's operator.
+    const double pass = 0.8 * time_of([&] { apply(epilogue, y); });
+    return time_with(rows, epilogue, 8) < time_with(rows, Epilogue::none, 8) + pass;
+  } catch (const std::exception&) {
+    return false;  // not for this machine
+  }
 }
 
 }  // namespace
@@ -125,7 +151,20 @@ std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int
   const std::lock_guard<std::mutex> lock(guard);
   const auto [place, fresh] = known.try_emplace({rows, in, out}, Form::plain);
   if (fresh) place->second = measure(rows, in, out);
-  return make_form(place->second, rows);
+  return make_form(place->second, rows, in, out);
+}
+
+std::atomic<bool> PackedProduct::join_always{false};
+
+bool PackedProduct::join(Epilogue epilogue) {
+  static std::mutex guard;
+  static std::map<std::tuple<int64_t, int64_t, int64_t, Epilogue>, bool> known;
+  if (!can_join()) return false;
+  const std::lock_guard<std::mutex> lock(guard);
+  const auto [place, fresh] = known.try_emplace({rows_, in_, out_, epilogue}, false);
+  if (fresh && !join_always) place->second = joining_is_faster(rows_, in_, out_, epilogue);
+  if (place->second || join_always) epilogue_ = epilogue;
+  return epilogue_ == epilogue;
 }
 
 at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
@@ -140,7 +179,12 @@ at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
 
 at::Tensor PackedProduct::run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto packed = packed_for(weight);
-  return packed.defined() ? multiply(x, packed, weight, bias) : at::linear(x, weight, bias);
+  return packed.defined() ? multiply(x, packed, weight, bias, epilogue_) : run_plain(x, weight, bias);
+}
+
+at::Tensor PackedProduct::run_plain(const at::Tensor& x, const at::Tensor& weight,
+                                    const at::Tensor& bias) const {
+  return apply(epilogue_, at::linear(x, weight, bias));
 }
 
 }  // namespace graft

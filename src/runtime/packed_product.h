@@ -3,9 +3,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
+#include "runtime/epilogue.h"
 #include "runtime/seen_tensor.h"
 
 namespace graft {
@@ -20,20 +22,30 @@ class PackedProduct {
   PackedProduct(const PackedProduct&) = delete;
   PackedProduct& operator=(const PackedProduct&) = delete;
 
+  /// From now on the results are passed through the function, in the product itself; false, and nothing
+  /// changes, where that cannot be done or is no faster than a pass of its own. Measured like make().
+  bool join(runtime::Epilogue epilogue);
+  static std::atomic<bool> join_always;  ///< for tests: without measuring
+
   /// The bias may be undefined. Threads may call at once.
   at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+  /// The same by plain operators.
+  at::Tensor run_plain(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
 
  protected:
-  explicit PackedProduct(int64_t rows) : rows_(rows) {}
+  PackedProduct(int64_t rows, int64_t in, int64_t out, runtime::Epilogue epilogue)
+      : rows_(rows), in_(in), out_(out), epilogue_(epilogue) {}
+  virtual bool can_join() const { return false; }
   virtual at::Tensor pack(const at::Tensor& weight) const = 0;
   virtual at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight,
-                              const at::Tensor& bias) const = 0;
+                              const at::Tensor& bias, runtime::Epilogue epilogue) const = 0;
   int64_t rows() const { return rows_; }
 
  private:
   at::Tensor packed_for(const at::Tensor& weight);
 
-  int64_t rows_;
+  int64_t rows_, in_, out_;
+  runtime::Epilogue epilogue_;
   std::mutex guard_;
   at::Tensor packed_;
   runtime::SeenTensor seen_;

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -21,6 +20,8 @@
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
 #include "runtime/action.h"
+#include "runtime/action_times.h"
+#include "runtime/epilogue.h"
 #include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
@@ -53,20 +54,22 @@ class Scheduled : public Executable {
     for (const auto* result : graph.results())
       if (result) leaves_.insert(&root_of(*result));
     find_aliased(schedule);
+    const auto predicates = codegen::predicates(graph, schedule);
+    find_epilogues(schedule, predicates);
     choose_memory(schedule);
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
       auto& action = actions_.emplace_back();
       if (step.external)
         call_of(action, *step.external, generators);
-      else
-        kernel_of(action, step, kernels_.launchers[kernel++]);
+      else if (const auto& launcher = kernels_.launchers[kernel++]; !is_joined(step))
+        kernel_of(action, step, launcher);
     }
-    leave_out(graph, schedule);
+    leave_out(schedule, predicates);
     for (const auto* result : graph.results()) results_.push_back(result ? slot_of(*result) : none);
     for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
     plan(schedule);
-    text_ = std::to_string(kernel) + " kernel launches (" + std::to_string(kernels_.unique) +
+    text_ = std::to_string(kernel - joined_.size()) + " kernel launches (" + std::to_string(kernels_.unique) +
             " different), " + std::to_string(extern_calls_) + " calls, " + std::to_string(arena_bytes_) +
             " bytes of temporaries";
   }
@@ -97,7 +100,7 @@ class Scheduled : public Executable {
   }
 
   ~Scheduled() override {
-    if (logs(LogTopic::times)) log_times();
+    if (logs(LogTopic::times)) log(LogTopic::times, runtime::times_of(actions_, runs_, text_));
   }
 
   int64_t kernels() const override { return kernels_.unique; }
@@ -181,6 +184,47 @@ class Scheduled : public Executable {
     return is_product ? onto : nullptr;
   }
 
+  /// The packed product whose results a kernel passes through one function and nobody else reads.
+  const ir::Node* product_before(const codegen::Schedule& schedule, const codegen::Step& kernel) const {
+    const auto* value = ir::value_of(*kernel.nodes.front(), "self");
+    const auto& root = root_of(*value);
+    const auto* node = root.producer();
+    const auto& result = kernel.nodes.front()->output().type();
+    if (!packed_.contains(node) || leaves_.contains(&root) || aliased_.contains(&root) ||
+        value->type().numel() != root.type().numel() || !value->type().is_contiguous() ||
+        !result.is_contiguous() || result.dtype != root.type().dtype)
+      return nullptr;
+    const bool shared = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
+      const auto touched = runtime::touched_by(step);
+      return &step != &kernel && std::any_of(touched.begin(), touched.end(),
+                                             [&](const auto* other) { return &root_of(*other) == &root; });
+    });
+    return shared ? nullptr : node;
+  }
+
+  /// Lets products do what a kernel of one function would do after them.
+  void find_epilogues(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
+    if (packed_.empty()) return;
+    std::unordered_set<const ir::Node*> conditional;  // products that a run may leave out
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      const auto& step = schedule.steps[i];
+      const bool always = !predicates.table || !predicates.steps[i];
+      if (step.external && !always) conditional.insert(step.external);
+      if (step.external || step.nodes.size() != 1 || !always) continue;
+      const auto epilogue = runtime::epilogue_of(*step.nodes.front());
+      const auto* product = epilogue ? product_before(schedule, step) : nullptr;
+      if (!product || conditional.contains(product) || !packed_.at(product).first->join(*epilogue)) continue;
+      const auto* joined = step.nodes.front();
+      joined_.insert(joined);
+      epilogues_[product] = &joined->output();
+      if (logs(LogTopic::kernels)) log(LogTopic::kernels, "in its product: " + ir::to_string(*joined));
+    }
+  }
+
+  bool is_joined(const codegen::Step& step) const {
+    return step.nodes.size() == 1 && joined_.contains(step.nodes.front());
+  }
+
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto& step : schedule.steps) {
       if (step.external) {
@@ -197,7 +241,9 @@ class Scheduled : public Executable {
       }
       for (size_t i = 0; i < step.buffers.size(); ++i)
         if (step.kernel.buffers[i].written)
-          add_slot(*step.buffers[i], leaves_.contains(step.buffers[i]) ? Slot::Kind::own : Slot::Kind::arena);
+          add_slot(*step.buffers[i], is_joined(step)                     ? Slot::Kind::made
+                                     : leaves_.contains(step.buffers[i]) ? Slot::Kind::own
+                                                                         : Slot::Kind::arena);
     }
   }
 
@@ -228,7 +274,8 @@ class Scheduled : public Executable {
       if (add) action.bias = slot_of(*ir::value_of(node, "self"));
       action.alpha = ir::number_of(node, "alpha").value_or(1);
       action.beta = ir::number_of(node, "beta").value_or(1);
-      action.out = slot_of(node.output());
+      const auto passed_on = epilogues_.find(&node);
+      action.out = slot_of(passed_on == epilogues_.end() ? node.output() : *passed_on->second);
       if (const auto found = packed_.find(&node); found != packed_.end()) {
         action.packed = std::move(found->second.first);
         action.b = slot_of(*found->second.second);
@@ -240,8 +287,7 @@ class Scheduled : public Executable {
   }
 
   /// Notes which actions a run may leave out, and when.
-  void leave_out(const ir::Graph& graph, const codegen::Schedule& schedule) {
-    const auto predicates = codegen::predicates(graph, schedule);
+  void leave_out(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
     if (!predicates.table || predicates.table->type().dtype != ir::DType::boolean) return;
     table_ = slot_of(*predicates.table);
     for (size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -307,6 +353,7 @@ class Scheduled : public Executable {
     };
     for (size_t i = 0; i < actions_.size(); ++i) {
       for (const auto& buffer : actions_[i].buffers) use(buffer.slot, i);
+      if (actions_[i].out != none) use(actions_[i].out, i);
       const auto* call = schedule.steps[i].external;
       if (!call) continue;
       for (const auto* value : call->inputs()) use(slot_of(*value), i);
@@ -443,30 +490,6 @@ class Scheduled : public Executable {
     action.nanoseconds += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
   }
 
-  /// Where the time went, the longest first, calls of one kind together.
-  void log_times() const {
-    const int64_t runs = std::max<int64_t>(runs_, 1);
-    std::map<std::string, std::pair<int64_t, int64_t>> kinds;
-    for (const auto& action : actions_) {
-      auto name = action.launcher ? "kernel ending in " + action.what : action.what;
-      if (const auto start = name.find(" = "); start != std::string::npos && !action.launcher)
-        name = name.substr(start + 3);
-      if (const auto paren = name.find('('); paren != std::string::npos && !action.launcher)
-        name.resize(paren);
-      auto& [spent, count] = kinds[name];
-      spent += action.nanoseconds, ++count;
-    }
-    std::vector<std::pair<int64_t, std::string>> lines;
-    lines.reserve(kinds.size());
-    for (const auto& [name, kind] : kinds)
-      lines.emplace_back(kind.first, std::to_string(kind.first / runs / 1000) + " us  " +
-                                         std::to_string(kind.second) + " x " + name);
-    std::sort(lines.rbegin(), lines.rend());
-    std::string text = "one run of " + text_ + ":";
-    for (const auto& [spent, line] : lines) text += "\n  " + line;
-    log(LogTopic::times, text);
-  }
-
   void look_at_table(Frame& frame) const {
     if (table_ == none) return;
     const auto& table = frame.table[table_];
@@ -519,16 +542,15 @@ class Scheduled : public Executable {
     for (const size_t slot : action.dead) frame.table[slot].reset();
   }
 
-  static void multiply(const Action& action, Frame& frame) {
+  void multiply(const Action& action, Frame& frame) const {
     auto& out = frame.table[action.out];
     const auto& a = frame.table[action.a];
     const auto& b = frame.table[action.b];
-    if (action.packed && !b.is_inference()) {
-      out = action.packed->run(a, b, action.bias == none ? at::Tensor() : frame.table[action.bias]);
-      return;
-    }
-    if (action.packed) {  // no version to go by
-      out = action.bias == none ? at::mm(a, b.t()) : at::addmm(frame.table[action.bias], a, b.t());
+    if (action.packed) {
+      const auto bias = action.bias == none ? at::Tensor() : frame.table[action.bias];
+      // A tensor of inference mode has no version to go by.
+      out = b.is_inference() ? action.packed->run_plain(a, b, bias) : action.packed->run(a, b, bias);
+      out = out.view(slots_[action.out].type.sizes);
       return;
     }
     switch (*action.product) {
@@ -551,6 +573,8 @@ class Scheduled : public Executable {
   std::unordered_set<const Value*> aliased_;  // the latter
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
+  std::unordered_map<const ir::Node*, const Value*> epilogues_;  // of a product: what it gives instead
+  std::unordered_set<const ir::Node*> joined_;                   // that products do
   std::deque<Action> actions_;
   std::vector<size_t> results_, last_views_;
   bool keep_results_;

@@ -152,16 +152,18 @@ Row micro(const std::string& op, const std::string& dtype, const ordered_json& i
 }
 
 void append_micro_cases(const std::string& dtype, std::vector<Row>& rows) {
-  constexpr int64_t kRows = 4096, kColumns = 1024, kElements = kRows * kColumns;
-  const auto matrix = numbers({kRows, kColumns}, dtype), flat = numbers({kElements}, dtype),
+  // 128 MB a tensor in either dtype: more than caches hold, so that the copy measures memory and not a cache.
+  constexpr int64_t kColumns = 1024;
+  const int64_t count = dtype == "float32" ? 32768 : 65536, elements = count * kColumns;
+  const auto matrix = numbers({count, kColumns}, dtype), flat = numbers({elements}, dtype),
              row = numbers({kColumns}, dtype);
-  rows.push_back(micro("pointwise", dtype, {{"x", flat}, {"y", flat}, {"z", flat}}, 4 * kElements));
+  rows.push_back(micro("pointwise", dtype, {{"x", flat}, {"y", flat}, {"z", flat}}, 4 * elements));
   rows.push_back(micro("layer_norm", dtype, {{"x", matrix}, {"weight", row}, {"bias", row}},
-                       2 * kElements + 2 * kColumns));
-  rows.push_back(micro("rms_norm", dtype, {{"x", matrix}, {"weight", row}}, 2 * kElements + kColumns));
-  rows.push_back(micro("softmax", dtype, {{"x", matrix}}, 2 * kElements));
-  rows.push_back(micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({kRows}, kColumns)}},
-                       kElements));
+                       2 * elements + 2 * kColumns));
+  rows.push_back(micro("rms_norm", dtype, {{"x", matrix}, {"weight", row}}, 2 * elements + kColumns));
+  rows.push_back(micro("softmax", dtype, {{"x", matrix}}, 2 * elements));
+  rows.push_back(
+      micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({count}, kColumns)}}, elements));
 }
 
 std::string joined(const std::vector<Row>& rows) {
