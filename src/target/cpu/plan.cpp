@@ -12,13 +12,13 @@ using codegen::Op;
 /// The largest that is not above it.
 int power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
 
-/// Lanes so that the widest type in the kernel fills a few registers: vectors wider than a register are split
-/// by LLVM, which hides latencies as unrolling would.
-int width_for(const Kernel& kernel, const Host& host) {
+/// Lanes so that the widest type that is read along the dimension fills a few registers: vectors wider than a
+/// register are split by LLVM, which hides latencies as unrolling would.
+int width_for(const Kernel& kernel, const Host& host, int dim) {
   int64_t usual = 1;
-  for (const auto& i : kernel.code) {
-    if (i.op == Op::load && i.indirect.empty()) usual = std::max(usual, ir::size_of(i.dtype));
-  }
+  for (const auto& i : kernel.code)
+    if (i.op == Op::load && i.indirect.empty() && i.index.uses(dim))
+      usual = std::max(usual, ir::size_of(i.dtype));
   const int lanes = static_cast<int>(host.vector_bytes / std::max<int64_t>(usual, 1));
   const bool many_wide_ones = host.vector_bytes >= 64;
   return std::clamp(lanes * (host.vector_bytes >= 32 ? 2 : 4), 4, many_wide_ones ? 32 : 16);
@@ -156,12 +156,12 @@ Plan plan(const Kernel& kernel, const Host& host) {
     return made;
   }
   const bool over_rows = kernel.reduces_rows();
-  const int wide = width_for(kernel, host);
   double best = 1e30;
   for (int d = static_cast<int>(kernel.dims.size()) - 1; d >= 0; --d) {
     const auto& dim = kernel.dims[static_cast<size_t>(d)];
     if (over_rows && !dim.reduced) continue;  // rows come one by one
     double cost = cost_of(kernel, d);
+    const int wide = width_for(kernel, host, d);
     if (dim.extent < wide) cost *= static_cast<double>(wide) / static_cast<double>(dim.extent) * 0.75;
     if (cost < best * 0.999) best = cost, made.vector_dim = d;
   }
@@ -177,6 +177,7 @@ Plan plan(const Kernel& kernel, const Host& host) {
   }
   const auto& dim = kernel.dims[static_cast<size_t>(made.vector_dim)];
   made.rows = dim.reduced;
+  const int wide = width_for(kernel, host, made.vector_dim);
   const int widest = reduced > 1 && !made.rows ? width_of_columns(kernel, host, wide) : wide;
   made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
   if (!made.rows) {
