@@ -56,7 +56,7 @@ const std::vector<Layer>& layers() {
       {"gelu by tanh", [](const Tensor& y) { return at::gelu(y, "tanh"); }},
       {"seen in another shape", [](const Tensor& y) { return at::relu(y.view({4, -1, 768})); }},
       {"of a part", [](const Tensor& y) { return at::relu(y.slice(0, 1)); }},
-      {"read twice", [](const Tensor& y) { return at::relu(y) + y.sum(); }},
+      {"read twice", [](const Tensor& y) { return at::relu(y) + y.mean(); }},
       {"two functions", [](const Tensor& y) { return at::relu(at::tanh(y)); }},
   };
   return all;
