@@ -55,7 +55,7 @@ class RegionalExecutable : public Executable {
         taken.push_back(table[value]);
         if (last_[value] == r) table[value].reset();
       }
-      const runtime::Present weights(taken, inputs_of(r + 1, table));
+      const runtime::Present weights(taken);
       auto made = parts_[r]->run(std::move(taken), false);
       for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
     }
@@ -87,15 +87,6 @@ class RegionalExecutable : public Executable {
   }
 
  private:
-  /// Those that are known before the region runs.
-  std::vector<at::Tensor> inputs_of(size_t region, const std::vector<at::Tensor>& table) const {
-    std::vector<at::Tensor> inputs;
-    if (!Residency::current() || region == cut_.regions.size()) return inputs;
-    inputs.reserve(cut_.regions[region].inputs.size());
-    for (const size_t value : cut_.regions[region].inputs) inputs.push_back(table[value]);
-    return inputs;
-  }
-
   int64_t sum(int64_t (*of)(const Executable&)) const {
     std::unordered_set<const Executable*> seen;
     int64_t total = 0;

@@ -159,7 +159,7 @@ class OPTDecoder : public torch::nn::Module {
                         const LayerInputs& in, bool recompute) {
     const bool may_drop = layerdrop_ > 0 && is_training();
     const auto draw = may_drop ? at::rand({}, x.options().dtype(at::kFloat)) : at::Tensor();
-    const auto y = nn::with_weights({.module = layer.get()}, x, [&](const at::Tensor& given) {
+    const auto y = nn::with_weights(*layer, x, [&](const at::Tensor& given) {
       return recompute
                  ? nn::checkpointed(
                        *layer, [layer, in](const at::Tensor& h) { return layer->forward(h, in); }, given)

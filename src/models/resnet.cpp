@@ -150,7 +150,7 @@ class ResNetStage : public torch::nn::Module {
       const auto run = [block, pass = std::make_shared<Pass>(Pass::first)](const at::Tensor& h) {
         return block->forward(h, std::exchange(*pass, Pass::recomputed));
       };
-      x = nn::with_weights({.module = block.get()}, x, [&](const at::Tensor& in) {
+      x = nn::with_weights(*block, x, [&](const at::Tensor& in) {
         return recompute ? nn::checkpointed(*block, run, in) : run(in);
       });
     }

@@ -329,7 +329,7 @@ at::Tensor T5Stack::forward(const at::Tensor& tokens, const T5StackInputs& in) {
 
   auto x = nn::dropout(tokens, dropout_, is_training());
   for (const auto& each : *block)
-    x = nn::with_weights({.module = each.get()}, x, [&](const at::Tensor& h) {
+    x = nn::with_weights(*each, x, [&](const at::Tensor& h) {
       if (!in.recompute) return each->forward(h, mask, in.encoder_states, common);
       std::vector<at::Tensor> inputs{h, mask};
       if (in.encoder_states.defined()) inputs.push_back(in.encoder_states);

@@ -24,19 +24,13 @@ at::Tensor checkpointed(const torch::nn::Module& module,
 /// x through all blocks in turn, each called as forward(x, with...) and, where asked, checkpointed.
 template <class Blocks, class... With>
 at::Tensor through(const Blocks& blocks, at::Tensor x, bool recompute, const With&... with) {
-  const torch::nn::Module* before = nullptr;
-  for (auto it = blocks.begin(); it != blocks.end(); ++it) {
-    const auto& block = *it;
-    const auto after = std::next(it);
-    const Place place{block.get(), before, after == blocks.end() ? nullptr : after->get()};
-    x = with_weights(place, x, [&](const at::Tensor& in) {
+  for (const auto& block : blocks)
+    x = with_weights(*block, x, [&](const at::Tensor& in) {
       return recompute ? checkpointed(
                              *block,
                              [block, with...](const at::Tensor& h) { return block->forward(h, with...); }, in)
                        : block->forward(in, with...);
     });
-    before = block.get();
-  }
   return x;
 }
 

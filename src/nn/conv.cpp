@@ -12,7 +12,8 @@ Conv2d::Conv2d(const Build& b, const Conv2dShape& shape, const Init& init) : Wei
 
 at::Tensor Conv2d::apply(const at::Tensor& x, const at::Tensor& with_weight,
                          const at::Tensor& with_bias) const {
-  return at::conv2d(x, with_weight, with_bias, shape_.stride, shape_.padding, {1, 1}, shape_.groups);
+  return at::conv2d(x, for_product(with_weight), with_bias, shape_.stride, shape_.padding, {1, 1},
+                    shape_.groups);
 }
 
 }  // namespace graft::nn

@@ -25,7 +25,7 @@ Linear::Linear(const Build& b, const at::Tensor& shared, bool with_bias) : Weigh
 
 at::Tensor Linear::apply(const at::Tensor& x, const at::Tensor& with_weight,
                          const at::Tensor& with_bias) const {
-  return at::linear(x, with_weight, with_bias);
+  return at::linear(x, for_product(with_weight), with_bias);
 }
 
 Conv1D::Conv1D(const Build& b, int64_t in_features, int64_t out_features)
@@ -42,8 +42,8 @@ at::Tensor Conv1D::apply(const at::Tensor& x, const at::Tensor& with_weight,
   auto shape = x.sizes().vec();
   shape.back() = with_weight.size(1);
   const auto rows = x.reshape({-1, x.size(-1)});
-  return (with_bias.defined() ? at::addmm(with_bias, rows, with_weight) : at::mm(rows, with_weight))
-      .view(shape);
+  const auto factor = for_product(with_weight);
+  return (with_bias.defined() ? at::addmm(with_bias, rows, factor) : at::mm(rows, factor)).view(shape);
 }
 
 }  // namespace graft::nn

@@ -6,24 +6,21 @@
 
 namespace graft::nn {
 
-/// A module, and those that run before and after it, whose weights may be fetched meanwhile.
-struct Place {
-  const torch::nn::Module* module;
-  const torch::nn::Module* before = nullptr;
-  const torch::nn::Module* after = nullptr;
-};
-
 /// x, with the module's weights there; the gradient of x is the last thing they were needed for.
-at::Tensor entered(const Place& place, const at::Tensor& x);
+at::Tensor entered(const torch::nn::Module& module, const at::Tensor& x);
 /// y, with the weights gone; they come back before the gradient of y goes on.
-at::Tensor left(const Place& place, const at::Tensor& y);
+at::Tensor left(const torch::nn::Module& module, const at::Tensor& y);
 
 /// body(x), with the module's weights there, and in the backward pass again.
 template <class Body>
-at::Tensor with_weights(const Place& place, const at::Tensor& x, const Body& body) {
+at::Tensor with_weights(const torch::nn::Module& module, const at::Tensor& x, const Body& body) {
   const auto* residency = Residency::current();
-  if (!residency || residency->present(place.module)) return body(x);
-  return left(place, body(entered(place, x)));
+  if (!residency || residency->present(&module)) return body(x);
+  return left(module, body(entered(module, x)));
 }
+
+/// The weight as autocast wants it for a product. Autocast's own copy would be autograd's until the backward
+/// pass; of a frozen weight that comes and goes there is one that does so, too. Else it is the weight itself.
+at::Tensor for_product(const at::Tensor& weight);
 
 }  // namespace graft::nn

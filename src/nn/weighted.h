@@ -24,7 +24,7 @@ class WeightedLayer : public Layer {
   using Layer::Layer;
 
   at::Tensor forward(const at::Tensor& x) const {
-    return with_weights({.module = this}, x, [this](const at::Tensor& in) {
+    return with_weights(*this, x, [this](const at::Tensor& in) {
       return wrapper_ ? wrapper_->forward(*this, in) : apply(in, weight, bias);
     });
   }

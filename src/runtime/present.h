@@ -18,11 +18,10 @@ inline std::vector<const void*> residency_keys(const std::vector<at::Tensor>& te
 
 class Present {
  public:
-  explicit Present(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& next = {})
-      : residency_(Residency::current()) {
+  explicit Present(const std::vector<at::Tensor>& tensors) : residency_(Residency::current()) {
     if (!residency_) return;
     keys_ = residency_keys(tensors);
-    residency_->enter(keys_, residency_keys(next));
+    residency_->enter(keys_);
   }
   ~Present() {
     if (residency_) residency_->leave(keys_);

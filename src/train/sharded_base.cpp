@@ -67,7 +67,11 @@ void refuse_without_frozen_weights(const Subject& subject) {
 }
 
 ShardedBase::ShardedBase(const Subject& subject, const std::shared_ptr<ProcessGroup>& group)
-    : processes_(group->size()) {
+    : ShardedBase(subject, group->rank(), group->size(),
+                  [&](std::vector<at::Tensor> pieces) { return dist::share(group, std::move(pieces)); }) {}
+
+ShardedBase::ShardedBase(const Subject& subject, int rank, int processes, const MakeShares& share)
+    : processes_(processes) {
   const at::NoGradGuard no_grad;
   for (const auto& [path, weight] : frozen_weights(subject)) {
     if (!weight.is_cpu()) throw UsageError("[train] zero_stage 3 is for models on the CPU so far");
@@ -77,13 +81,13 @@ ShardedBase::ShardedBase(const Subject& subject, const std::shared_ptr<ProcessGr
   for (auto& [name, unit] : units_)
     for (auto& [dtype, pack] : unit.packs) {
       pack.piece = pieces.size();
-      pack.mine = take_share(pack, group->rank(), group->size());
+      pack.mine = take_share(pack, rank, processes);
       pieces.push_back(pack.mine);
-      unit.bytes += static_cast<int64_t>(pieces.back().nbytes()) * group->size();
+      unit.bytes += static_cast<int64_t>(pieces.back().nbytes()) * processes;
       hold(static_cast<int64_t>(pieces.back().nbytes()));
     }
   name_modules(subject.model());
-  shares_ = dist::share(group, std::move(pieces));
+  shares_ = share(std::move(pieces));
   set_current(this);
 }
 
@@ -165,18 +169,16 @@ bool ShardedBase::present(const void* key) const {
                      [](const Unit* unit) { return unit->there && unit->uses > 0; });
 }
 
-void ShardedBase::enter(Keys keys, Keys next) {
-  const auto units = units_of(keys);
+void ShardedBase::enter(Keys keys) {
+  auto units = units_of(keys);
+  if (units.empty()) return;
+  std::sort(units.begin(), units.end());
+  auto next = order_.used(units);
+  for (auto* unit : units) ++unit->uses;
+  expect({});  // what was foreseen and does not come makes room first
   for (auto* unit : units) start(*unit);
-  for (auto* unit : units) {
-    finish(*unit);
-    ++unit->uses;
-    unit->expected = false;
-  }
-  for (auto* unit : units_of(next)) {
-    unit->expected = true;
-    start(*unit);
-  }
+  for (auto* unit : units) finish(*unit);
+  expect(std::move(next));
 }
 
 void ShardedBase::leave(Keys keys) {
@@ -186,7 +188,35 @@ void ShardedBase::leave(Keys keys) {
   }
 }
 
+/// In place of what was expected until now.
+void ShardedBase::expect(Units units) {
+  for (auto* unit : expected_) unit->expected = false;
+  for (auto* unit : units) unit->expected = true;
+  for (auto* unit : expected_)
+    if (unit->uses == 0 && !unit->expected) {
+      finish(*unit);
+      free(*unit);
+    }
+  for (auto* unit : units) start(*unit);
+  expected_ = std::move(units);
+}
+
+Residency::Copy* ShardedBase::copy(const void* key, int kind,
+                                   const std::function<std::unique_ptr<Copy>()>& create) {
+  const auto found = of_key_.find(key);
+  if (found == of_key_.end() || Recorder::active()) return nullptr;
+  auto& unit = *found->second.front();
+  auto& made = unit.copies[{key, kind}];
+  if (!made) {
+    made = create();
+    hold(made->bytes());
+  }
+  return made.get();
+}
+
 void ShardedBase::release() {
+  order_.begin();
+  expected_.clear();
   for (auto& [name, unit] : units_) {
     unit.uses = 0;
     unit.expected = false;
@@ -196,7 +226,9 @@ void ShardedBase::release() {
 }
 
 void ShardedBase::gather() {
+  release();
   for (auto& [name, unit] : units_) {
+    unit.copies.clear();
     start(unit);
     finish(unit);
     ++unit.uses;
@@ -222,6 +254,10 @@ void ShardedBase::finish(Unit& unit) {
   for (auto& [dtype, pack] : unit.packs)
     for (const auto& [tensor, offset] : pack.weights) fill(tensor, pack.all, offset);
   unit.there = true;
+  for (const auto& [key, copy] : unit.copies) {
+    copy->make();
+    hold(copy->bytes());
+  }
 }
 
 void ShardedBase::free(Unit& unit) {
@@ -230,13 +266,19 @@ void ShardedBase::free(Unit& unit) {
     for (const auto& weight : pack.weights) empty(weight.tensor);
     pack.all.reset();
   }
+  for (const auto& [key, copy] : unit.copies) {
+    copy->drop();
+    hold(-copy->bytes());
+  }
   unit.there = false;
   hold(-unit.bytes);
 }
 
 int64_t ShardedBase::held_bytes() const {
   size_t bytes = 0;
-  for (const auto& [name, unit] : units_)
+  for (const auto& [name, unit] : units_) {
+    if (unit.there)
+      for (const auto& [key, copy] : unit.copies) bytes += static_cast<size_t>(copy->bytes());
     for (const auto& [dtype, pack] : unit.packs) {
       bytes += pack.mine.nbytes();
       if (pack.all.defined())
@@ -244,6 +286,7 @@ int64_t ShardedBase::held_bytes() const {
       else
         for (const auto& weight : pack.weights) bytes += weight.tensor.storage().nbytes();
     }
+  }
   return static_cast<int64_t>(bytes);
 }
 

@@ -7,6 +7,7 @@
 #include "dist/connected.h"
 #include "support/residency.h"
 #include "train/subject.h"
+#include "train/use_order.h"
 
 namespace graft::train {
 
@@ -20,13 +21,18 @@ class ShardedBase : public Residency {
  public:
   /// For all processes of a group of several to make.
   ShardedBase(const Subject& subject, const std::shared_ptr<ProcessGroup>& group);
+  /// The same over any Shares: `share` is given this process's pieces.
+  using MakeShares = std::function<std::unique_ptr<dist::Shares>(std::vector<at::Tensor> pieces)>;
+  ShardedBase(const Subject& subject, int rank, int processes, const MakeShares& share);
   ~ShardedBase() override;
   ShardedBase(const ShardedBase&) = delete;
   ShardedBase& operator=(const ShardedBase&) = delete;
 
   bool present(const void* key) const override;
-  void enter(Keys keys, Keys next) override;
+  /// What was used after it the last time is being fetched meanwhile.
+  void enter(Keys keys) override;
   void leave(Keys keys) override;
+  Copy* copy(const void* key, int kind, const std::function<std::unique_ptr<Copy>()>& create) override;
 
   /// Nothing but the shares stays, whatever happened: when a step or an evaluation is over.
   void release();
@@ -55,7 +61,8 @@ class ShardedBase : public Residency {
   /// What comes and goes together: a block, or a layer outside of all blocks.
   struct Unit {
     std::map<at::ScalarType, Pack> packs;
-    std::vector<std::unique_ptr<dist::Fetch>> fetches;  ///< under way
+    std::vector<std::unique_ptr<dist::Fetch>> fetches;                    ///< under way
+    std::map<std::pair<const void*, int>, std::unique_ptr<Copy>> copies;  ///< by storage and kind
     int64_t bytes = 0;
     int uses = 0;
     bool there = false, expected = false;
@@ -66,6 +73,7 @@ class ShardedBase : public Residency {
   at::Tensor take_share(Pack& pack, int rank, int size);
   void name_modules(const torch::nn::Module& root);
   Units units_of(Keys keys) const;
+  void expect(Units units);
   void start(Unit& unit);
   void finish(Unit& unit);
   void free(Unit& unit);
@@ -76,6 +84,8 @@ class ShardedBase : public Residency {
   std::map<std::string, Unit> units_;
   std::map<const c10::TensorImpl*, Unit*> of_weight_;
   std::map<const void*, Units> of_key_;
+  UseOrder<Units> order_;
+  Units expected_;
   int64_t whole_ = 0, held_ = 0, peak_ = 0;
 };
 
