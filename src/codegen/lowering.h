@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "codegen/kernel.h"
+#include "codegen/space.h"
 #include "codegen/views.h"
 #include "ir/graph.h"
 
@@ -69,7 +70,6 @@ class Lowering {
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
   bool over_rows(const ir::Value& input) const;
-  bool over_columns(const ir::Node& node) const;
   int buffer_of(const ir::Value& value, bool written);
 
   std::vector<Access> accesses_;
@@ -101,6 +101,13 @@ std::vector<std::string> reduction_operators();
 std::vector<int64_t> dims_reduced_by(const ir::Node& node);
 /// Whether it asks for a place, not for a value: argmax.
 bool finds_place(const ir::Node& node);
+/// Those that it walks over: a reduction its argument's, any other its result's.
+int64_t points_of(const ir::Node& node);
+/// Longer rows are dealt out to several threads each.
+constexpr int64_t long_row = 1 << 14;
+/// The space of a kernel of rows, with a reduction in it that is over the rows for each of their points;
+/// nothing if the node is no such reduction.
+std::optional<Space> crossed_by(const ir::Node& node, const Space& space);
 /// Arguments that must lie in memory, because where they are read depends on data.
 std::vector<const ir::Value*> gathered_arguments(const ir::Node& node);
 
