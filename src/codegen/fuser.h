@@ -10,6 +10,7 @@
 
 #include "codegen/fusion.h"
 #include "codegen/lowering.h"
+#include "codegen/scatter.h"
 #include "codegen/space.h"
 
 namespace graft::codegen {
@@ -22,6 +23,14 @@ struct Unit {
   size_t first = 0, position = 0;  // places of its first and its last node in the graph
   size_t number = 0;
   size_t era = 0;  // how many boundaries come before it
+  /// What adds elements at places that are data is two kernels, with which no other is joined: one writes
+  /// what the result is before, the other adds. The first is left out where the result may lie in the memory
+  /// of what it is before.
+  enum class Role : uint8_t { plain, starts, scatters } role = Role::plain;
+  const Unit* start = nullptr;      // scatters: the first of the two
+  const ir::Value* onto = nullptr;  // scatters: or whose memory it adds to
+
+  bool open() const { return !external && role == Role::plain; }
 };
 
 class Fuser {
@@ -33,7 +42,9 @@ class Fuser {
   using Node = ir::Node;
   using Value = ir::Value;
 
-  bool fusible(const Node& node) const { return is_pointwise(node) || is_kernel_reduction(node); }
+  static bool fusible(const Node& node) {
+    return is_pointwise(node) || is_kernel_reduction(node) || scatter_of(node);
+  }
   Unit* unit_of(const Value& value) const;
 
   /// Values that lie in memory whatever happens: results, arguments of calls, tables that are gathered from.
@@ -48,7 +59,12 @@ class Fuser {
   bool inlined(const Value& value);
 
   void place(const Node& node, size_t position);
+  void place_scatter(const Node& node, const Scatter& scatter, size_t position);
+  Unit& new_unit(const Node& node, size_t position);
   void enter(const Node& node, Unit& unit);
+  void enter(const Value& input, Unit& unit);
+  /// Whose memory a scatter may add to, its result being that before: nobody else needs it. Null: none.
+  const Value* memory_to_add_to(const Value& onto, const Value& result);
   /// Kernels that make what the node reads, then those that read the same; the latest first.
   std::vector<Unit*> candidates(const Node& node);
 
@@ -74,12 +90,16 @@ class Fuser {
   void join_units();
   /// Into a kernel of rows go those that it reads and that sum the same points by columns.
   void take_columns(Unit& rows, std::unordered_set<const Unit*>& gone);
+  /// Into a kernel that scatters go those that compute only what it adds.
+  void take_producers(Unit& scatters, std::unordered_set<const Unit*>& gone);
+  bool read_only_by(const Value& value, const Unit& a, const Unit& b) const;
   /// Moves all nodes into the other kernel, or none.
   bool joined(Unit& unit, Unit& into);
 
   // --- steps in order
 
   Step make_step(const Unit& unit, const std::set<const Value*>& wanted);
+  Step make_start(const Unit& unit);
   /// From the results backwards: only what is wanted is made. Then forwards, in the order of the graph as far
   /// as possible.
   Schedule order();

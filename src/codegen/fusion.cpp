@@ -92,6 +92,7 @@ bool Fuser::inlined(const Value& value) {
 void Fuser::place(const Node& node, size_t position) {
   if (view_source(node)) return;
   era_ += node.op() == "graft::boundary";
+  if (const auto scatter = scatter_of(node)) return place_scatter(node, *scatter, position);
   if (fusible(node))
     for (Unit* unit : candidates(node))
       if (const auto space = unit->era == era_ ? fits(node, *unit) : std::nullopt) {
@@ -101,12 +102,8 @@ void Fuser::place(const Node& node, size_t position) {
         enter(node, *unit);
         return;
       }
-  auto& unit = *units_.emplace_back(std::make_unique<Unit>());
+  auto& unit = new_unit(node, position);
   unit.external = !fusible(node);
-  unit.nodes = {&node};
-  unit.first = unit.position = position;
-  unit.number = units_.size() - 1;
-  unit.era = era_;
   if (is_pointwise(node))
     unit.space = space_over(node.output().type().sizes);
   else if (!unit.external)
@@ -114,18 +111,65 @@ void Fuser::place(const Node& node, size_t position) {
   enter(node, unit);
 }
 
+Unit& Fuser::new_unit(const Node& node, size_t position) {
+  auto& unit = *units_.emplace_back(std::make_unique<Unit>());
+  unit.nodes = {&node};
+  unit.first = unit.position = position;
+  unit.number = units_.size() - 1;
+  unit.era = era_;
+  return unit;
+}
+
+void Fuser::place_scatter(const Node& node, const Scatter& scatter, size_t position) {
+  const auto* onto = scatter.onto ? memory_to_add_to(*scatter.onto, node.output()) : nullptr;
+  Unit* start = onto ? nullptr : &new_unit(node, position);
+  auto& unit = new_unit(node, position);
+  unit.role = Unit::Role::scatters;
+  unit.space = space_over(scatter.sizes, scatter.walked);
+  unit.start = start;
+  unit.onto = onto;
+  if (start) {
+    start->role = Unit::Role::starts;
+    start->space = space_over(node.output().type().sizes);
+    reads_[&unit].insert(start);
+    if (scatter.onto) enter(*scatter.onto, *start);
+  }
+  enter(node, unit);
+}
+
+const Value* Fuser::memory_to_add_to(const Value& onto, const Value& result) {
+  // Views that end where they began are looked through: a matrix transposed twice.
+  const auto* at = &onto;
+  int64_t offset = 0;
+  while (at->users().size() == 1 && !graph_.is_result(*at) && at->producer() &&
+         view_source(*at->producer())) {
+    offset += view_offset(*at);
+    at = view_source(*at->producer());
+  }
+  const auto* node = at->producer();
+  if (!node || view_source(*node) || at->users().size() != 1 || graph_.is_result(*at) || inlined(*at) ||
+      offset != 0 || at->type() != result.type() || onto.type() != result.type())
+    return nullptr;
+  // Of what calls give, products are known to be memory of their own.
+  const bool own = !unit_of(*at)->external || node->op() == "aten::mm" || node->op() == "aten::addmm" ||
+                   node->op() == "aten::bmm";
+  return own ? at : nullptr;
+}
+
 void Fuser::enter(const Node& node, Unit& unit) {
   units_of_[&node] = &unit;
-  for (const auto* input : node.inputs()) {
-    if (auto* from = unit_of(*input); from && from != &unit) reads_[&unit].insert(from);
-    users_[&root_of(*input)].push_back(&unit);
-  }
+  for (const auto* input : node.inputs()) enter(*input, unit);
+}
+
+void Fuser::enter(const Value& input, Unit& unit) {
+  if (auto* from = unit_of(input); from && from != &unit) reads_[&unit].insert(from);
+  users_[&root_of(input)].push_back(&unit);
 }
 
 std::vector<Unit*> Fuser::candidates(const Node& node) {
   std::vector<Unit*> found;
   const auto add = [&](Unit* unit) {
-    if (unit && !unit->external && std::find(found.begin(), found.end(), unit) == found.end())
+    if (unit && unit->open() && std::find(found.begin(), found.end(), unit) == found.end())
       found.push_back(unit);
   };
   std::vector<const Value*> leaves;
@@ -142,7 +186,7 @@ std::vector<Unit*> Fuser::candidates(const Node& node) {
   for (const auto* leaf : leaves) {
     const auto& users = users_[leaf];
     for (size_t i = users.size(), tried = 0; i-- > 0 && tried < 4; ++tried)
-      if (!users[i]->external && std::find(found.begin(), found.end(), users[i]) == found.end())
+      if (users[i]->open() && std::find(found.begin(), found.end(), users[i]) == found.end())
         siblings.push_back(users[i]);
   }
   std::sort(siblings.begin(), siblings.end(), [](Unit* a, Unit* b) { return a->number > b->number; });
@@ -178,8 +222,15 @@ std::string to_string(const Schedule& schedule) {
     for (const auto& dim : step.kernel.dims) text << " " << dim.extent << (dim.reduced ? " reduced" : "");
     text << "\n";
     for (size_t i = 0; i < step.buffers.size(); ++i)
-      text << "  " << (step.kernel.buffers[i].written ? "writes" : "reads") << " %" << step.buffers[i]->id()
-           << ": " << ir::to_string(step.buffers[i]->type()) << "\n";
+      text << "  "
+           << (!step.kernel.buffers[i].written ? "reads"
+               : step.kernel.scatters()        ? "adds to"
+                                               : "writes")
+           << " %" << step.buffers[i]->id() << ": " << ir::to_string(step.buffers[i]->type())
+           << (step.kernel.buffers[i].written && step.onto
+                   ? " in the memory of %" + std::to_string(step.onto->id())
+                   : "")
+           << "\n";
     for (const auto* node : step.nodes) text << "    " << ir::to_string(*node) << "\n";
   }
   return text.str();

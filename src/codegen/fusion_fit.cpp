@@ -99,7 +99,10 @@ bool Fuser::accesses_fit(const Node& node, const Unit& unit, const Space& space)
   const auto inside = [&](const Value& v) { return made_by(v, unit); };
   Lowering trial(space, [&](const Value& v) { return &v == &node.output() || (!inside(v) && inlined(v)); });
   try {
-    trial.evaluate(node.output(), own_place(trial, node.output(), space));
+    if (const auto scatter = scatter_of(node))
+      scatter->add(trial, trial.full_place(scatter->sizes));
+    else
+      trial.evaluate(node.output(), own_place(trial, node.output(), space));
   } catch (const std::logic_error&) {
     return false;
   }

@@ -7,6 +7,10 @@
 namespace graft::codegen {
 namespace {
 
+// A kernel that scatters has no more tasks than it has points to keep: with fewer than these, what it adds is
+// better computed by a kernel of its own.
+constexpr int64_t enough_columns = 64;
+
 /// In an order that does not depend on where they lie.
 std::vector<Unit*> latest_first(const std::set<Unit*>& units) {
   std::vector<Unit*> sorted(units.begin(), units.end());
@@ -19,20 +23,22 @@ std::vector<Unit*> latest_first(const std::set<Unit*>& units) {
 void Fuser::join_units() {
   std::deque<Unit*> pending;
   for (auto& unit : units_)
-    if (!unit->external) pending.push_back(unit.get());
+    if (unit->open()) pending.push_back(unit.get());
   std::unordered_set<const Unit*> gone;
   for (; !pending.empty(); pending.pop_front()) {
     auto* unit = pending.front();
     if (gone.contains(unit)) continue;
     for (auto* target : latest_first(reads_[unit]))
-      if (!target->external && target->era == unit->era && joined(*unit, *target)) {
+      if (target->open() && target->era == unit->era && joined(*unit, *target)) {
         gone.insert(unit);
         pending.push_back(target);  // it may read more than before
         break;
       }
   }
   for (auto& unit : units_)
-    if (!unit->external && !gone.contains(unit.get())) take_columns(*unit, gone);
+    if (unit->open() && !gone.contains(unit.get())) take_columns(*unit, gone);
+  for (auto& unit : units_)
+    if (unit->role == Unit::Role::scatters) take_producers(*unit, gone);
   std::erase_if(units_, [&](const auto& unit) { return gone.contains(unit.get()); });
 }
 
@@ -41,7 +47,7 @@ void Fuser::take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
   while (true) {
     const auto from = latest_first(reads_[&rows]);  // with each that is taken there may be more
     const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {
-      if (read->external || read->era != rows.era ||
+      if (!read->open() || read->era != rows.era ||
           std::none_of(read->nodes.begin(), read->nodes.end(), crosses))
         return false;
       const bool otherwise = std::any_of(
@@ -51,6 +57,36 @@ void Fuser::take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
     if (taken == from.end()) return;
     gone.insert(*taken);
   }
+}
+
+void Fuser::take_producers(Unit& scatters, std::unordered_set<const Unit*>& gone) {
+  if (kept_points(scatters.space) < enough_columns) return;
+  while (true) {
+    const auto from = latest_first(reads_[&scatters]);
+    const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {
+      return read->open() && read->era == scatters.era &&
+             std::all_of(read->nodes.begin(), read->nodes.end(),
+                         [&](const Node* node) {
+                           return is_pointwise(*node) && read_only_by(node->output(), *read, scatters);
+                         }) &&
+             joined(*read, scatters);
+    });
+    if (taken == from.end()) break;
+    gone.insert(*taken);
+  }
+  std::rotate(scatters.nodes.begin(), scatters.nodes.begin() + 1, scatters.nodes.end());  // it comes last
+}
+
+bool Fuser::read_only_by(const Value& value, const Unit& a, const Unit& b) const {
+  if (materialised_.contains(&value)) return false;
+  return std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
+    if (view_source(*user)) return read_only_by(user->output(), a, b);
+    const auto& unit = *units_of_.at(user);
+    if (&unit != &a && &unit != &b) return false;
+    // What a scatter adds to has to lie in memory before it begins.
+    const auto scatter = scatter_of(*user);
+    return !scatter || !scatter->onto || &root_of(*scatter->onto) != &root_of(value);
+  });
 }
 
 bool Fuser::joined(Unit& unit, Unit& into) {

@@ -6,15 +6,35 @@
 
 namespace graft::codegen {
 
+Step Fuser::make_start(const Unit& unit) {
+  Step step;
+  const auto& output = unit.nodes[0]->output();
+  Lowering lowering(unit.space, [&](const Value& v) { return inlined(v); });
+  const auto place = lowering.full_place(output.type().sizes);
+  const auto* onto = scatter_of(*unit.nodes[0])->onto;
+  lowering.store(
+      output, place,
+      onto ? lowering.evaluate(*onto, place) : lowering.integer(in_register(output.type().dtype), 0));
+  step.nodes = unit.nodes;
+  step.buffers = lowering.buffers();
+  step.kernel = std::move(lowering).finish();
+  return step;
+}
+
 Step Fuser::make_step(const Unit& unit, const std::set<const Value*>& wanted) {
+  if (unit.role == Unit::Role::starts) return make_start(unit);
   Step step;
   const auto inside = [&](const Value& v) { return made_by(v, unit); };
   Lowering lowering(unit.space, [&](const Value& v) { return inside(v) || inlined(v); });
   for (const auto* node : unit.nodes) {
     const auto& output = node->output();
-    if (wanted.contains(&output)) lowering.store(output, own_place(lowering, output, unit.space));
+    if (const auto scatter = scatter_of(*node))
+      scatter->add(lowering, lowering.full_place(scatter->sizes));
+    else if (wanted.contains(&output))
+      lowering.store(output, own_place(lowering, output, unit.space));
   }
   step.nodes = unit.nodes;
+  step.onto = unit.onto;
   step.buffers = lowering.buffers();
   step.kernel = std::move(lowering).finish();
   return step;
@@ -42,6 +62,8 @@ Schedule Fuser::order() {
       step = make_step(*unit, wanted);
       for (size_t i = 0; i < step.buffers.size(); ++i)
         if (!step.kernel.buffers[i].written) reads.push_back(step.buffers[i]);
+      if (unit->onto) reads.push_back(unit->onto);
+      if (unit->start) needs[unit].insert(unit->start);
     }
     for (const auto* value : reads) {
       want(*value);

@@ -232,15 +232,28 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
   return result;
 }
 
-void Lowering::store(const ir::Value& value, const Place& place) {
+void Lowering::store(const ir::Value& value, const Place& place, int instruction) {
   Index index;
   for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
-  const int result = evaluate(value, place);
   kernel_.code.push_back({.op = Op::store,
-                          .dtype = dtype(result),
-                          .args = {result},
+                          .dtype = dtype(instruction),
+                          .args = {instruction},
                           .buffer = buffer_of(value, true),
                           .index = index});
+}
+
+void Lowering::add_at(const ir::Value& result, int instruction, const Place& place,
+                      const std::vector<Instruction::Indirect>& indirect, int flag) {
+  Index index;
+  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * result.type().strides[i];
+  kernel_.code.push_back({.op = Op::store,
+                          .dtype = dtype(instruction),
+                          .args = {instruction},
+                          .buffer = buffer_of(result, true),
+                          .index = index,
+                          .indirect = indirect,
+                          .guard = flag,
+                          .adds = true});
 }
 
 Kernel Lowering::finish() && {

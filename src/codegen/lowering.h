@@ -32,8 +32,14 @@ class Lowering {
 
   /// The value there, by number of instruction.
   int evaluate(const ir::Value& value, const Place& place);
-  /// Writes the value of an instruction into the value's own buffer.
-  void store(const ir::Value& value, const Place& place);
+  /// Writes the value, or what the instruction makes in its stead, into the value's own buffer.
+  void store(const ir::Value& value, const Place& place) { store(value, place, evaluate(value, place)); }
+  void store(const ir::Value& value, const Place& place, int instruction);
+
+  /// Adds the value of an instruction to what lies in the result's own buffer, at a place part of which is
+  /// data; where the flag holds, if there is one.
+  void add_at(const ir::Value& result, int instruction, const Place& place,
+              const std::vector<Instruction::Indirect>& indirect, int flag = -1);
 
   /// Where values were read that are not computed here.
   struct Access {

@@ -53,6 +53,9 @@ class Scheduled : public Executable {
     for (const auto* result : graph.results())
       if (result) leaves_.insert(&root_of(*result));
     find_aliased(schedule);
+    // Last first: one may lie in the memory of what lies in that of another.
+    for (auto step = schedule.steps.rbegin(); step != schedule.steps.rend(); ++step)
+      if (step->onto && leaves_.contains(&step->nodes.back()->output())) leaves_.insert(step->onto);
     choose_memory(schedule);
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
@@ -195,9 +198,13 @@ class Scheduled : public Executable {
                                                              : Slot::Kind::arena);
         continue;
       }
-      for (size_t i = 0; i < step.buffers.size(); ++i)
-        if (step.kernel.buffers[i].written)
+      for (size_t i = 0; i < step.buffers.size(); ++i) {
+        if (!step.kernel.buffers[i].written || numbers_.contains(step.buffers[i])) continue;
+        if (step.onto)
+          numbers_[step.buffers[i]] = numbers_.at(step.onto);
+        else
           add_slot(*step.buffers[i], leaves_.contains(step.buffers[i]) ? Slot::Kind::own : Slot::Kind::arena);
+      }
     }
   }
 
@@ -263,12 +270,19 @@ class Scheduled : public Executable {
     }
   }
 
+  /// That memory is written before, while the input may still be needed.
+  static bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
+    return std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
+      return step.onto && &step.nodes.back()->output() == &result;
+    });
+  }
+
   /// Lets a run in place write a result straight into the input whose new value it is, where it can.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type() ||
-        aliased_.contains(input) || aliased_.contains(result))
+        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule))
       return;
     if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
       if (!runtime::rows_may_be_written_into(graph, schedule, *result, *input)) return;
