@@ -18,6 +18,9 @@ struct Step {
   std::vector<const ir::Value*> buffers =
       {};  ///< of the kernel, in its order; a view's is where the view begins
   std::vector<const ir::Node*> nodes = {};  ///< that the kernel computes
+  /// Of a kernel that scatters: whose memory its result lies in, if that is no value of its own. Else an
+  /// earlier step has written into the same buffer what the result is before.
+  const ir::Value* onto = nullptr;
 };
 
 struct Schedule {

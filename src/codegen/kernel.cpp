@@ -101,9 +101,12 @@ void find_phases(Kernel& kernel) {
       if (kernel.dims[i].reduced && index.uses(static_cast<int>(i))) return true;
     return false;
   };
+  const bool has_reduced =
+      std::any_of(kernel.dims.begin(), kernel.dims.end(), [](const Dimension& d) { return d.reduced; });
   kernel.phases = 0;
   for (auto& instruction : kernel.code) {
     bool full = has_index(instruction) && reduced(instruction.index);
+    full |= instruction.adds && has_reduced;  // as often as there are points, also where all are the same
     int phase = 0;
     bool once = instruction.over_rows, column = false;
     const auto consider = [&](int arg) {
@@ -145,6 +148,10 @@ bool Kernel::reduces_rows() const {
   return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.over_rows; });
 }
 
+bool Kernel::scatters() const {
+  return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.adds; });
+}
+
 int64_t Kernel::kept_points() const {
   int64_t n = 1;
   for (const auto& dim : dims) n *= dim.reduced ? 1 : dim.extent;
@@ -168,6 +175,10 @@ void analyse(Kernel& kernel) {
       ++a;
   }
   find_phases(kernel);
+  if (kernel.scatters() && std::any_of(kernel.code.begin(), kernel.code.end(), [](const Instruction& i) {
+        return is_reduction(i.op) || (i.op == Op::store && !i.adds);
+      }))
+    throw std::logic_error("a kernel that scatters does nothing else");
 }
 
 std::string to_string(const Kernel& kernel) {
@@ -184,7 +195,7 @@ std::string to_string(const Kernel& kernel) {
   for (size_t n = 0; n < kernel.code.size(); ++n) {
     const auto& i = kernel.code[n];
     text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = " << name_of(i.op)
-         << (i.over_rows ? " over rows" : "");
+         << (i.over_rows ? " over rows" : "") << (i.adds ? " adding" : "");
     for (const int arg : i.args) text << " v" << arg;
     if (i.op == Op::constant) {
       if (ir::is_floating(i.dtype))

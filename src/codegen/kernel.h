@@ -10,6 +10,12 @@
 // mean of a cross entropy's losses. Rows cannot use it. Of a full value it gives one for each column, which
 // is stored and nothing else: the gradient of a layer norm's weight, beside the rows of its input's.
 //
+// A kernel that scatters has one store, which adds to what lies at a place that is data. Its points are those
+// that are added; points that differ in a kept dimension never meet at one place, whatever the data, and
+// those that differ in the reduced ones only are added in their order: an embedding's gradient keeps the
+// columns and walks the tokens. So the result is the same however the kept dimensions are dealt out. What the
+// result is before, another kernel (or a call) has written.
+//
 // Which dimension is vectorised, how wide, and how the parallel ones are dealt out is the target's business.
 #pragma once
 #include <string>
@@ -29,7 +35,8 @@ struct Instruction {
 
   int buffer = -1;   // load, store
   Index index = {};  // load, store: element of the buffer; iota: the value itself
-  /// A load whose place depends on data: adds value * stride, the value checked against 0 <= value < size.
+  /// A load, or a store that adds, whose place depends on data: plus value * stride, the value checked
+  /// against 0 <= value < size.
   struct Indirect {
     int value;
     int64_t stride, size;
@@ -37,7 +44,8 @@ struct Instruction {
   };
   std::vector<Indirect> indirect = {};
   int64_t elements = 0;  // load: that may be read from the buffer's start
-  int guard = -1;        // load: a flag; where it is false nothing is read and the value is 0
+  int guard = -1;        // a flag; where it is false nothing is read and the value is 0, or nothing is added
+  bool adds = false;     // store: to what lies there
 
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type
@@ -69,6 +77,7 @@ struct Kernel {
   int phases = 0;  // loops over the reduced dimensions
 
   bool reduces_rows() const;
+  bool scatters() const;
   int64_t kept_points() const;
   int64_t reduced_points() const;
 };

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "codegen/lower_tables.h"
+#include "codegen/scatter.h"
 #include "ir/arguments.h"
 
 namespace graft::codegen {
@@ -209,46 +210,9 @@ int gather(Lowering& l, const Node& n, const Place& p) {
   return l.gather(self(n), place, {{at, stride(self(n), dim), size(self(n), dim), false}});
 }
 
-/// x[:, i, j]: the indices' common shape stands where they stand, or in front if they are apart.
 int index(Lowering& l, const Node& n, const Place& p) {
-  const auto& indices = *ir::values_of(n, "indices");
-  const size_t rank = self(n).type().sizes.size();
-  size_t shape = 0, first = rank, last = 0, count = 0;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    if (!indices[i]) continue;
-    shape = std::max(shape, indices[i]->type().sizes.size());
-    first = std::min(first, i), last = i, ++count;
-  }
-  const bool together = last - first + 1 == count;
-  const size_t front = together ? first : 0;
-  Place at_indices(p.begin() + static_cast<int64_t>(front), p.begin() + static_cast<int64_t>(front + shape));
-  Place place;
-  std::vector<Instruction::Indirect> indirect;
-  size_t next = together ? 0 : shape;
-  for (size_t i = 0; i < rank; ++i) {
-    if (i < indices.size() && indices[i]) {
-      const auto& sizes = indices[i]->type().sizes;
-      Place own(at_indices.end() - static_cast<int64_t>(sizes.size()), at_indices.end());
-      for (size_t k = 0; k < sizes.size(); ++k)
-        if (sizes[k] == 1) own[k] = 0;
-      indirect.push_back({l.at(*indices[i], own, DType::i64), stride(self(n), i), size(self(n), i), true});
-      place.emplace_back(0);
-      if (together && i == last) next = front + shape;
-    } else {
-      place.push_back(p[next++]);
-    }
-  }
+  const auto [place, indirect] = indexed_place(l, self(n), *ir::values_of(n, "indices"), p);
   return l.gather(self(n), place, indirect);
-}
-
-bool index_applies(const Node& n) {
-  bool any = false;
-  for (const auto* v : *ir::values_of(n, "indices")) {
-    if (!v) continue;
-    any = true;
-    if (v->type().dtype != DType::i64 && v->type().dtype != DType::i32) return false;
-  }
-  return any;
 }
 
 /// grad * -1 at the target's place, nothing elsewhere.
@@ -286,6 +250,59 @@ bool dtypes_supported(const Node& node) {
 
 }  // namespace
 
+bool index_applies(const Node& n) {
+  bool any = false;
+  for (const auto* v : *ir::values_of(n, "indices")) {
+    if (!v) continue;
+    any = true;
+    if (v->type().dtype != DType::i64 && v->type().dtype != DType::i32) return false;
+  }
+  return any;
+}
+
+IndexShape index_shape(const ir::ValueList& indices) {
+  IndexShape found;
+  size_t first = indices.size(), count = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!indices[i]) continue;
+    const auto& sizes = indices[i]->type().sizes;
+    if (sizes.size() > found.sizes.size())
+      found.sizes.insert(found.sizes.begin(), sizes.size() - found.sizes.size(), 1);
+    const size_t skipped = found.sizes.size() - sizes.size();
+    for (size_t k = 0; k < sizes.size(); ++k)
+      if (sizes[k] != 1) found.sizes[skipped + k] = sizes[k];
+    first = std::min(first, i), found.last = i, ++count;
+  }
+  found.together = found.last - first + 1 == count;
+  found.front = found.together ? first : 0;
+  return found;
+}
+
+std::pair<Place, std::vector<Instruction::Indirect>> indexed_place(Lowering& l, const Value& table,
+                                                                   const ir::ValueList& indices,
+                                                                   const Place& p) {
+  const auto found = index_shape(indices);
+  const auto begin = p.begin() + static_cast<int64_t>(found.front);
+  const Place at_indices(begin, begin + static_cast<int64_t>(found.sizes.size()));
+  Place place;
+  std::vector<Instruction::Indirect> indirect;
+  size_t next = found.together ? 0 : found.sizes.size();
+  for (size_t i = 0; i < table.type().sizes.size(); ++i) {
+    if (i < indices.size() && indices[i]) {
+      const auto& sizes = indices[i]->type().sizes;
+      Place own(at_indices.end() - static_cast<int64_t>(sizes.size()), at_indices.end());
+      for (size_t k = 0; k < sizes.size(); ++k)
+        if (sizes[k] == 1) own[k] = 0;
+      indirect.push_back({l.at(*indices[i], own, DType::i64), stride(table, i), size(table, i), true});
+      place.emplace_back(0);
+      if (found.together && i == found.last) next = found.front + found.sizes.size();
+    } else {
+      place.push_back(p[next++]);
+    }
+  }
+  return {place, indirect};
+}
+
 void add_movement(LowerTable& t) {
   t["aten::cat"] = {cat, [](const Node& n) {
                       return n.output().type().numel() > 0 && ir::values_of(n, "tensors")->size() <= 8;
@@ -319,6 +336,7 @@ const Lower* find_lowering(const Node& node) {
 
 std::vector<std::string> lowered_operators() {
   auto names = reduction_operators();
+  for (auto& name : scatter_operators()) names.push_back(std::move(name));
   for (const auto& [name, entry] : table()) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codegen/lowering.h"
@@ -23,7 +24,23 @@ void add_pointwise(LowerTable& table);
 void add_creation(LowerTable& table);
 void add_movement(LowerTable& table);
 
-/// Every operator of the tables, and every reduction that a kernel can do; sorted.
+/// x[:, i, j]: the indices' common shape stands in the result where they stand, or in front if they are
+/// apart.
+struct IndexShape {
+  std::vector<int64_t> sizes;  ///< of the common shape
+  size_t front = 0;            ///< where it begins in the result
+  size_t last = 0;             ///< the last dimension of x that has an index
+  bool together = true;
+};
+IndexShape index_shape(const ir::ValueList& indices);
+/// Whether the indices are whole numbers, as opposed to masks.
+bool index_applies(const ir::Node& node);
+/// Where in x the element at a place of x[:, i, j] lies.
+std::pair<Place, std::vector<Instruction::Indirect>> indexed_place(Lowering& lowering, const ir::Value& table,
+                                                                   const ir::ValueList& indices,
+                                                                   const Place& place);
+
+/// Every operator of the tables, and every reduction and scatter that a kernel can do; sorted.
 std::vector<std::string> lowered_operators();
 
 }  // namespace graft::codegen

@@ -171,26 +171,9 @@ bool Lowering::over_rows(const ir::Value& input) const {
   return input.type().numel() != kernel_.kept_points() * kernel_.reduced_points();
 }
 
-/// True if it reduces the kept dimensions, all of them and no other, where the space reduces others.
-bool Lowering::over_columns(const ir::Node& node) const {
-  const auto& input = *ir::value_of(node, "self");
-  if (over_rows(input)) return false;
-  const auto place = full_place(input.type().sizes);
-  const auto dims = dims_reduced_by(node);
-  bool columns = false;
-  for (size_t d = 0; d < place.size(); ++d) {
-    const bool wanted = std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) != dims.end();
-    for (size_t v = 0; v < kernel_.dims.size(); ++v) {
-      if (kernel_.dims[v].extent == 1 || !place[d].uses(static_cast<int>(v))) continue;
-      if (wanted == kernel_.dims[v].reduced) return false;
-      columns = true;
-    }
-  }
-  return columns;
-}
-
 int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& place) {
-  const bool rows = over_rows(*ir::value_of(node, "self")), columns = over_columns(node);
+  const bool rows = over_rows(*ir::value_of(node, "self")),
+             columns = crossed_by(node, kernel_.dims).has_value();
   const auto& sizes = value.type().sizes;
   if (!(place == (rows ? once_place(sizes) : columns ? column_place(sizes) : row_place(sizes))))
     throw std::logic_error("a reduction is needed at another place than where it is computed");
@@ -249,15 +232,28 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
   return result;
 }
 
-void Lowering::store(const ir::Value& value, const Place& place) {
+void Lowering::store(const ir::Value& value, const Place& place, int instruction) {
   Index index;
   for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
-  const int result = evaluate(value, place);
   kernel_.code.push_back({.op = Op::store,
-                          .dtype = dtype(result),
-                          .args = {result},
+                          .dtype = dtype(instruction),
+                          .args = {instruction},
                           .buffer = buffer_of(value, true),
                           .index = index});
+}
+
+void Lowering::add_at(const ir::Value& result, int instruction, const Place& place,
+                      const std::vector<Instruction::Indirect>& indirect, int flag) {
+  Index index;
+  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * result.type().strides[i];
+  kernel_.code.push_back({.op = Op::store,
+                          .dtype = dtype(instruction),
+                          .args = {instruction},
+                          .buffer = buffer_of(result, true),
+                          .index = index,
+                          .indirect = indirect,
+                          .guard = flag,
+                          .adds = true});
 }
 
 Kernel Lowering::finish() && {
@@ -291,6 +287,19 @@ std::vector<std::string> reduction_operators() {
 bool finds_place(const ir::Node& node) {
   const auto* reduction = find_reduction(node.op());
   return reduction && (reduction->op == Op::reduce_argmax || reduction->op == Op::reduce_argmin);
+}
+
+int64_t points_of(const ir::Node& node) {
+  return is_pointwise(node) ? node.output().type().numel() : ir::value_of(node, "self")->type().numel();
+}
+
+std::optional<Space> crossed_by(const ir::Node& node, const Space& space) {
+  const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
+  if (is_pointwise(node) || !is_kernel_reduction(node) || finds_place(node) || rows < 2 || row < 2 ||
+      row > long_row || !space.back().reduced || points_of(node) != points(space) ||
+      node.output().type().dtype == ir::DType::boolean)
+    return std::nullopt;
+  return crossed(space, space_over(ir::value_of(node, "self")->type().sizes, dims_reduced_by(node)));
 }
 
 std::vector<int64_t> dims_reduced_by(const ir::Node& node) {

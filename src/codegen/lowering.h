@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "codegen/kernel.h"
+#include "codegen/space.h"
 #include "codegen/views.h"
 #include "ir/graph.h"
 
@@ -31,8 +32,14 @@ class Lowering {
 
   /// The value there, by number of instruction.
   int evaluate(const ir::Value& value, const Place& place);
-  /// Writes the value of an instruction into the value's own buffer.
-  void store(const ir::Value& value, const Place& place);
+  /// Writes the value, or what the instruction makes in its stead, into the value's own buffer.
+  void store(const ir::Value& value, const Place& place) { store(value, place, evaluate(value, place)); }
+  void store(const ir::Value& value, const Place& place, int instruction);
+
+  /// Adds the value of an instruction to what lies in the result's own buffer, at a place part of which is
+  /// data; where the flag holds, if there is one.
+  void add_at(const ir::Value& result, int instruction, const Place& place,
+              const std::vector<Instruction::Indirect>& indirect, int flag = -1);
 
   /// Where values were read that are not computed here.
   struct Access {
@@ -69,7 +76,6 @@ class Lowering {
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
   bool over_rows(const ir::Value& input) const;
-  bool over_columns(const ir::Node& node) const;
   int buffer_of(const ir::Value& value, bool written);
 
   std::vector<Access> accesses_;
@@ -101,6 +107,13 @@ std::vector<std::string> reduction_operators();
 std::vector<int64_t> dims_reduced_by(const ir::Node& node);
 /// Whether it asks for a place, not for a value: argmax.
 bool finds_place(const ir::Node& node);
+/// Those that it walks over: a reduction its argument's, any other its result's.
+int64_t points_of(const ir::Node& node);
+/// Longer rows are dealt out to several threads each.
+constexpr int64_t long_row = 1 << 14;
+/// The space of a kernel of rows, with a reduction in it that is over the rows for each of their points;
+/// nothing if the node is no such reduction.
+std::optional<Space> crossed_by(const ir::Node& node, const Space& space);
 /// Arguments that must lie in memory, because where they are read depends on data.
 std::vector<const ir::Value*> gathered_arguments(const ir::Node& node);
 

@@ -11,6 +11,7 @@
 #include "passes/narrow_siblings.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
+#include "passes/sums_into_scatters.h"
 #include "support/env.h"
 #include "support/log.h"
 
@@ -36,6 +37,7 @@ const std::vector<Pass>& compile_passes() {
       {"common-subexpressions", merge_common_subexpressions},
       {"narrow-siblings", join_narrow_siblings},
       {"sums-into-products", fold_sums_into_products},
+      {"sums-into-scatters", fold_sums_into_scatters},
       {"dead-code", eliminate_dead_code},
   };
   return passes;

@@ -54,6 +54,9 @@ class Scheduled : public Executable {
     for (const auto* result : graph.results())
       if (result) leaves_.insert(&root_of(*result));
     find_aliased(schedule);
+    // Last first: one may lie in the memory of what lies in that of another.
+    for (auto step = schedule.steps.rbegin(); step != schedule.steps.rend(); ++step)
+      if (step->onto && leaves_.contains(&step->nodes.back()->output())) leaves_.insert(step->onto);
     const auto predicates = codegen::predicates(graph, schedule);
     find_epilogues(schedule, predicates);
     choose_memory(schedule);
@@ -184,40 +187,16 @@ class Scheduled : public Executable {
     return is_product ? onto : nullptr;
   }
 
-  /// The packed product whose results a kernel passes through one function and nobody else reads.
-  const ir::Node* product_before(const codegen::Schedule& schedule, const codegen::Step& kernel) const {
-    const auto* value = ir::value_of(*kernel.nodes.front(), "self");
-    const auto& root = root_of(*value);
-    const auto* node = root.producer();
-    const auto& result = kernel.nodes.front()->output().type();
-    if (!packed_.contains(node) || leaves_.contains(&root) || aliased_.contains(&root) ||
-        value->type().numel() != root.type().numel() || !value->type().is_contiguous() ||
-        !result.is_contiguous() || result.dtype != root.type().dtype)
-      return nullptr;
-    const bool shared = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
-      const auto touched = runtime::touched_by(step);
-      return &step != &kernel && std::any_of(touched.begin(), touched.end(),
-                                             [&](const auto* other) { return &root_of(*other) == &root; });
-    });
-    return shared ? nullptr : node;
-  }
-
   /// Lets products do what a kernel of one function would do after them.
   void find_epilogues(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
-    if (packed_.empty()) return;
-    std::unordered_set<const ir::Node*> conditional;  // products that a run may leave out
-    for (size_t i = 0; i < schedule.steps.size(); ++i) {
-      const auto& step = schedule.steps[i];
-      const bool always = !predicates.table || !predicates.steps[i];
-      if (step.external && !always) conditional.insert(step.external);
-      if (step.external || step.nodes.size() != 1 || !always) continue;
-      const auto epilogue = runtime::epilogue_of(*step.nodes.front());
-      const auto* product = epilogue ? product_before(schedule, step) : nullptr;
-      if (!product || conditional.contains(product) || !packed_.at(product).first->join(*epilogue)) continue;
-      const auto* joined = step.nodes.front();
-      joined_.insert(joined);
-      epilogues_[product] = &joined->output();
-      if (logs(LogTopic::kernels)) log(LogTopic::kernels, "in its product: " + ir::to_string(*joined));
+    const auto packed = [&](const Value& value) {
+      return packed_.contains(value.producer()) && !leaves_.contains(&value) && !aliased_.contains(&value);
+    };
+    for (const auto& [product, function] : runtime::functions_after(schedule, predicates, packed)) {
+      if (!packed_.at(product).first->join(*runtime::epilogue_of(*function))) continue;
+      joined_.insert(function);
+      epilogues_[product] = &function->output();
+      if (logs(LogTopic::kernels)) log(LogTopic::kernels, "in its product: " + ir::to_string(*function));
     }
   }
 
@@ -239,11 +218,15 @@ class Scheduled : public Executable {
                                                              : Slot::Kind::arena);
         continue;
       }
-      for (size_t i = 0; i < step.buffers.size(); ++i)
-        if (step.kernel.buffers[i].written)
+      for (size_t i = 0; i < step.buffers.size(); ++i) {
+        if (!step.kernel.buffers[i].written || numbers_.contains(step.buffers[i])) continue;
+        if (step.onto)
+          numbers_[step.buffers[i]] = numbers_.at(step.onto);
+        else
           add_slot(*step.buffers[i], is_joined(step)                     ? Slot::Kind::made
                                      : leaves_.contains(step.buffers[i]) ? Slot::Kind::own
                                                                          : Slot::Kind::arena);
+      }
     }
   }
 
@@ -309,12 +292,19 @@ class Scheduled : public Executable {
     }
   }
 
+  /// That memory is written before, while the input may still be needed.
+  static bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
+    return std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
+      return step.onto && &step.nodes.back()->output() == &result;
+    });
+  }
+
   /// Lets a run in place write a result straight into the input whose new value it is, where it can.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type() ||
-        aliased_.contains(input) || aliased_.contains(result))
+        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule))
       return;
     if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
       if (!runtime::rows_may_be_written_into(graph, schedule, *result, *input)) return;

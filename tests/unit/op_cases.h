@@ -320,6 +320,30 @@ inline std::vector<Case> movement_cases() {
   };
 }
 
+inline std::vector<Case> scatter_cases() {
+  return {
+      {"aten::embedding_dense_backward", floats, rank2 | elements | no_gradient,
+       GRAFT_CASE(at::embedding_dense_backward(i.x, i.at.select(1, 0), i.x.size(0) + 1, -1, false))},
+      {"aten::embedding_dense_backward", floats, rank2 | elements | no_gradient,
+       GRAFT_CASE(at::embedding_dense_backward(i.x, i.at.select(1, 0), i.x.size(0), 1, false))},
+      {"aten::index_add", numbers, rank1 | elements | no_half,
+       GRAFT_CASE(i.x.index_add(0, i.rows, i.y.index_select(0, i.rows), 2))},
+      {"aten::index_add", numbers, rank2 | elements | no_half,
+       GRAFT_CASE(i.x.index_add(-1, i.columns, i.y.index_select(-1, i.columns)))},
+      {"aten::scatter_add", numbers, rank1 | elements | no_half, GRAFT_CASE(i.x.scatter_add(0, i.at, i.y))},
+      {"aten::scatter_add", numbers, rank2 | elements | no_half,
+       GRAFT_CASE(i.x.scatter_add(-1, i.columns.slice(0, 0, 2).expand({i.x.size(0), 2}), i.y))},
+      {"aten::index_put", numbers, rank1 | elements,
+       GRAFT_CASE(i.x.index_put({i.rows - i.x.size(0)}, i.y.index_select(0, i.rows), true))},
+      {"aten::index_put", numbers, rank2 | elements,
+       GRAFT_CASE(i.x.index_put({i.rows, i.columns}, i.y.select(0, 0).select(0, 0), true))},
+      {"aten::_index_put_impl", numbers, rank1 | elements | no_gradient,
+       GRAFT_CASE(at::_index_put_impl(i.x, {i.rows}, i.y.index_select(0, i.rows), true, false))},
+      {"aten::_unsafe_index_put", numbers, rank1 | elements | no_gradient,
+       GRAFT_CASE(at::_unsafe_index_put(i.x, {i.rows}, i.y.index_select(0, i.rows), true))},
+  };
+}
+
 inline std::vector<Case> reduction_cases() {
   return {
       {"aten::sum", all, anything, GRAFT_CASE(i.x.sum())},
@@ -416,8 +440,9 @@ inline std::vector<Case> composed_cases() {
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& family : {unary_cases(), binary_cases(), choice_cases(), activation_cases(),
-                             creation_cases(), movement_cases(), reduction_cases(), composed_cases()})
+  for (const auto& family :
+       {unary_cases(), binary_cases(), choice_cases(), activation_cases(), creation_cases(), movement_cases(),
+        scatter_cases(), reduction_cases(), composed_cases()})
     cases.insert(cases.end(), family.begin(), family.end());
   return cases;
 }

@@ -66,6 +66,10 @@ Ints row_of(Random& r, const Tensors& t) {
   const auto d = any_dim(r, t[0]);
   return {d, t[0].dim() ? r.number(-t[0].size(d), t[0].size(d) - 1) : 0};
 }
+Ints one_dim_and_size(Random& r, const Tensors& t) {
+  const auto d = any_dim(r, t[0]);
+  return {d, t[0].dim() ? std::max<int64_t>(t[0].size(d), 1) : 1};
+}
 Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
 Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
 
@@ -164,6 +168,17 @@ const std::vector<Rule>& rules() {
        one_to_three},
       {"$0.index_select(#0, v0)", 1, both, RUN(t[0].index_select(n[0], t[1])), one_dim},
       {"$0.index({v0})", 1, both, RUN(t[0].index({t[1]}))},
+      {"$0.gather(#0, $0.slice(#0, 0, 1).to(at::kLong).remainder(#1))", 1, exact,
+       RUN(t[0].gather(n[0], t[0].slice(n[0], 0, 1).to(at::kLong).remainder(n[1]))), one_dim_and_size},
+      {"$0.index_add(#0, v0, $0.slice(#0, 0, 3), #1)", 1, both,
+       RUN(t[0].index_add(n[0], t[1], t[0].slice(n[0], 0, 3), n[1])), dim_and_flag},
+      {"$0.index_add(0, v0, $1)", 2, both, RUN(t[0].index_add(0, t[2], t[1]))},
+      {"$0.scatter_add(#0, $0.to(at::kLong).remainder(#1), $0 * 2)", 1, exact,
+       RUN(t[0].scatter_add(n[0], t[0].to(at::kLong).remainder(n[1]), t[0] * 2)), one_dim_and_size},
+      {"$0.index_put({v0}, $1, true)", 2, both, RUN(t[0].index_put({t[2]}, t[1], true))},
+      {"$0.index_put({v0 - 2, v0}, $1, true)", 2, both, RUN(t[0].index_put({t[2] - 2, t[2]}, t[1], true))},
+      {"at::embedding_dense_backward($0, v0, 4, #0, false)", 1, both,
+       RUN(at::embedding_dense_backward(t[0], t[1], 4, n[0], false)), one_to_three},
       {"$0.tril(#0)", 1, both, RUN(t[0].tril(n[0])), one_to_three},
       {"$0.roll(1, #0)", 1, both, RUN(t[0].roll(1, n[0])), one_dim},
       // changes in place

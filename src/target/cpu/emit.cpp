@@ -8,7 +8,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "target/cpu/reduction_emitter.h"
+#include "target/cpu/scatter_emitter.h"
 
 namespace graft::cpu {
 namespace {
@@ -19,11 +19,11 @@ using llvm::Value;
 // Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
 constexpr int64_t max_scratch_elements = 1 << 14;
 
-class KernelEmitter : ReductionEmitter {
+class KernelEmitter : ScatterEmitter {
  public:
   KernelEmitter(llvm::Module& module, const Kernel& kernel, const Plan& plan, const std::string& name,
                 const Host& host)
-      : ReductionEmitter(module.getContext(), kernel, plan) {
+      : ScatterEmitter(module.getContext(), kernel, plan) {
     auto* type = llvm::FunctionType::get(
         b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
@@ -99,7 +99,18 @@ class KernelEmitter : ReductionEmitter {
       run_points();
       return;
     }
-    run_blocks(block);
+    if (kernel_.scatters() && kernel_.phases > 0)
+      walk_columns(block);
+    else
+      run_block(block, [&] { run_points(); });
+  }
+
+  /// Of a kernel that scatters: for each point of the reduced dimensions a stretch of the columns, as they
+  /// lie in memory.
+  void walk_columns(Value* block) {
+    const auto last = static_cast<int>(kernel_.code.size()) - 1;  // it has no other store
+    run_reduced(
+        [&](bool) { add_columns(last, [&](const std::function<void()>& body) { run_block(block, body); }); });
   }
 
   void define_kept(Value* rest) {
@@ -112,7 +123,7 @@ class KernelEmitter : ReductionEmitter {
 
   /// A kept dimension is the vector's: whole vectors of this task's block, and in the last block what is
   /// left.
-  void run_blocks(Value* block) {
+  void run_block(Value* block, const std::function<void()>& body) {
     const auto dim = static_cast<size_t>(plan_.vector_dim);
     const int64_t extent = kernel_.dims[dim].extent;
     const int64_t whole = extent / plan_.width * plan_.width;
@@ -124,7 +135,7 @@ class KernelEmitter : ReductionEmitter {
       loop(begin, end, b_.getInt64(plan_.width), [&](Value* at) {
         width_ = plan_.width;
         define(dim, at);
-        run_points();
+        body();
       });
     if (whole == extent) return;
     when(b_.CreateICmpEQ(block, b_.getInt64(plan_.blocks - 1)), [&] {
@@ -135,7 +146,7 @@ class KernelEmitter : ReductionEmitter {
         // A scope of its own: values of another width must not be found.
         loop(b_.getInt64(at), b_.getInt64(at + 1), b_.getInt64(1), [&](Value*) {
           define(dim, b_.getInt64(at));
-          run_points();
+          body();
         });
         at += width;
       }
@@ -161,7 +172,14 @@ class KernelEmitter : ReductionEmitter {
   void store_rows() {
     for (size_t i = 0; i < kernel_.code.size(); ++i)
       if (kernel_.code[i].op == Op::store && !kernel_.code[i].full && !kernel_.code[i].once)
-        store(static_cast<int>(i));
+        put(static_cast<int>(i));
+  }
+
+  void put(int n) {
+    if (kernel_.code[static_cast<size_t>(n)].adds)
+      add(n);
+    else
+      store(n);
   }
 
   void run_phase(int phase) {
@@ -178,7 +196,7 @@ class KernelEmitter : ReductionEmitter {
     phase_ = phase;
     if (plan_.rows) kept = kept_for_later(phase);
     const auto point = [&](bool whole) {
-      for (const int n : stores) store(n);
+      for (const int n : stores) put(n);
       for (const int n : kept) keep(n);
       for (auto& accumulator : accumulators) accumulate(accumulator, whole);
       for (const int n : columns) add_to_column(n);

@@ -12,6 +12,20 @@ using codegen::Op;
 /// The largest that is not above it.
 int power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
 
+/// By instruction: whether its value, or where it is stored, differs along the dimension.
+std::vector<bool> varying_along(const Kernel& kernel, int dim) {
+  std::vector<bool> varies(kernel.code.size());
+  for (size_t n = 0; n < kernel.code.size(); ++n) {
+    const auto& i = kernel.code[n];
+    bool any = i.index.uses(dim);
+    for (const int arg : i.args) any |= varies[static_cast<size_t>(arg)];
+    for (const auto& x : i.indirect) any |= varies[static_cast<size_t>(x.value)];
+    if (i.guard >= 0) any |= varies[static_cast<size_t>(i.guard)];
+    varies[n] = any;
+  }
+  return varies;
+}
+
 /// Lanes so that the widest type that is read along the dimension fills a few registers: vectors wider than a
 /// register are split by LLVM, which hides latencies as unrolling would.
 int width_for(const Kernel& kernel, const Host& host, int dim) {
@@ -42,11 +56,24 @@ int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
   return std::clamp(width, usual, std::max(usual, kWidest));
 }
 
+/// Whether neighbours along the dimension are added one after the other: they may meet, or lie anywhere.
+bool adds_by_lanes(const Kernel& kernel, const codegen::Instruction& i, int dim) {
+  const auto varies = varying_along(kernel, dim);
+  return kernel.dims[static_cast<size_t>(dim)].reduced ||
+         (i.guard >= 0 && varies[static_cast<size_t>(i.guard)]) ||
+         std::any_of(i.indirect.begin(), i.indirect.end(),
+                     [&](const auto& x) { return varies[static_cast<size_t>(x.value)]; });
+}
+
 /// What one step along a dimension costs in memory traffic: neighbours in one vector are good, far apart bad.
 double cost_of(const Kernel& kernel, int dim) {
   double cost = 0;
   for (const auto& i : kernel.code) {
     if (i.op != Op::load && i.op != Op::store) continue;
+    if (i.adds && adds_by_lanes(kernel, i, dim)) {
+      cost += 6;
+      continue;
+    }
     if (!i.index.uses(dim)) {
       cost += 0.2;
       continue;
@@ -73,6 +100,10 @@ constexpr int64_t shortest_split_row = 1 << 14;
 // Rows that a core reads side by side without their evicting each other (they often start at the same place
 // of a page, and then share the same few lines of its cache), and points that do not stay near it.
 constexpr int64_t streams_at_a_time = 16, many_points = 1 << 17;
+
+// Of a row that is scattered: elements that a task has of it, so that there are many tasks and each goes
+// through whole lines of memory.
+constexpr int64_t many_tasks = 16, shortest_stretch = 64, longest_stretch = 2048;
 
 /// The outermost reduced dimension that has enough of everything, or else the longest.
 int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
@@ -178,12 +209,18 @@ Plan plan(const Kernel& kernel, const Host& host) {
   const auto& dim = kernel.dims[static_cast<size_t>(made.vector_dim)];
   made.rows = dim.reduced;
   const int wide = width_for(kernel, host, made.vector_dim);
-  const int widest = reduced > 1 && !made.rows ? width_of_columns(kernel, host, wide) : wide;
+  const bool scatters = kernel.scatters();
+  const int widest = reduced > 1 && !made.rows && !scatters ? width_of_columns(kernel, host, wide) : wide;
   made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
   if (!made.rows) {
     // Columns of a reduction: one vector per task. Plain loops: long enough to amortise a task's start.
+    // Columns that are scattered: a stretch of each row, as long as tasks are many.
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;
-    const int64_t target = reduced > 1 ? made.width : std::max<int64_t>(made.width, 2048);
+    const int64_t stretch =
+        std::clamp(dim.extent * made.tasks / many_tasks, shortest_stretch, longest_stretch);
+    const int64_t target = reduced == 1 ? std::max<int64_t>(made.width, 2048)
+                           : scatters   ? std::max<int64_t>(made.width, stretch)
+                                        : made.width;
     made.block = std::min(whole, (target + made.width - 1) / made.width * made.width);
     made.blocks = (dim.extent + made.block - 1) / made.block;
     made.tasks *= made.blocks;
