@@ -332,7 +332,8 @@ inline std::vector<Case> scatter_cases() {
        GRAFT_CASE(i.x.index_add(-1, i.columns, i.y.index_select(-1, i.columns)))},
       {"aten::scatter_add", numbers, rank1 | elements | no_half, GRAFT_CASE(i.x.scatter_add(0, i.at, i.y))},
       {"aten::scatter_add", numbers, rank2 | elements | no_half,
-       GRAFT_CASE(i.x.scatter_add(-1, i.columns.slice(0, 0, 2).expand({i.x.size(0), 2}), i.y))},
+       GRAFT_CASE(
+           i.x.scatter_add(-1, i.columns.slice(0, 0, 1).expand({i.x.size(0), 1}), i.y.slice(1, 0, 1)))},
       {"aten::index_put", numbers, rank1 | elements,
        GRAFT_CASE(i.x.index_put({i.rows - i.x.size(0)}, i.y.index_select(0, i.rows), true))},
       {"aten::index_put", numbers, rank2 | elements,

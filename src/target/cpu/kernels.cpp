@@ -18,7 +18,7 @@ namespace graft::cpu {
 namespace {
 
 // Counts up when the code generator changes what it makes of the same kernel.
-constexpr const char* generator_version = "graft-cpu-8";
+constexpr const char* generator_version = "graft-cpu-9";
 
 std::string key_of(const std::string& text) {
   return hex(hash128({generator_version, llvm_version(), host().triple, host().cpu, host().features, text}));

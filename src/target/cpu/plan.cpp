@@ -56,6 +56,14 @@ int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
   return std::clamp(width, usual, std::max(usual, kWidest));
 }
 
+/// Affine in this variable, whatever the others are in.
+bool is_contiguous(const codegen::Index& index, int dim) {
+  const auto& terms = index.terms();
+  return index.coefficient(dim) == 1 && std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
+           return term.atom->kind == codegen::Atom::Kind::variable || !term.atom->inside.uses(dim);
+         });
+}
+
 /// Whether neighbours along the dimension are added one after the other: they may meet, or lie anywhere.
 bool adds_by_lanes(const Kernel& kernel, const codegen::Instruction& i, int dim) {
   const auto varies = varying_along(kernel, dim);
@@ -63,6 +71,13 @@ bool adds_by_lanes(const Kernel& kernel, const codegen::Instruction& i, int dim)
          (i.guard >= 0 && varies[static_cast<size_t>(i.guard)]) ||
          std::any_of(i.indirect.begin(), i.indirect.end(),
                      [&](const auto& x) { return varies[static_cast<size_t>(x.value)]; });
+}
+
+/// Whether neighbours along the dimension are added at once.
+bool scatters_rows(const Kernel& kernel, int dim) {
+  const auto store =
+      std::find_if(kernel.code.begin(), kernel.code.end(), [](const auto& i) { return i.adds; });
+  return !adds_by_lanes(kernel, *store, dim) && is_contiguous(store->index, dim);
 }
 
 /// What one step along a dimension costs in memory traffic: neighbours in one vector are good, far apart bad.
@@ -78,14 +93,7 @@ double cost_of(const Kernel& kernel, int dim) {
       cost += 0.2;
       continue;
     }
-    bool contiguous = i.index.is_affine() && i.index.coefficient(dim) == 1;
-    if (!contiguous) {
-      // Affine in this variable, whatever the others are in.
-      contiguous = i.index.coefficient(dim) == 1;
-      for (const auto& term : i.index.terms())
-        contiguous &= term.atom->kind == codegen::Atom::Kind::variable || !term.atom->inside.uses(dim);
-    }
-    cost += contiguous ? 1 : 6;
+    cost += is_contiguous(i.index, dim) ? 1 : 6;
   }
   return cost;
 }
@@ -101,9 +109,11 @@ constexpr int64_t shortest_split_row = 1 << 14;
 // of a page, and then share the same few lines of its cache), and points that do not stay near it.
 constexpr int64_t streams_at_a_time = 16, many_points = 1 << 17;
 
-// Of a row that is scattered: elements that a task has of it, so that there are many tasks and each goes
-// through whole lines of memory.
+// Of columns that are scattered each to a row of its own: elements that a task has, so that there are many
+// tasks and each goes through whole lines of memory.
 constexpr int64_t many_tasks = 16, shortest_stretch = 64, longest_stretch = 2048;
+// Of rows that are scattered whole: elements for which looking at a row's place costs little.
+constexpr int64_t worth_a_look = 32;
 
 /// The outermost reduced dimension that has enough of everything, or else the longest.
 int dimension_to_split(const Kernel& kernel, const Plan& plan, int64_t parts) {
@@ -154,6 +164,15 @@ void split_reduction(const Kernel& kernel, Plan& plan) {
   plan.stages = kernel.phases + (stores_rows ? 1 : 0);
   plan.work = std::max<int64_t>(plan.work / plan.parts, 1);
   plan.partial_words = partial_slots(kernel).count * plan.tasks * plan.parts * (plan.rows ? 1 : plan.block);
+}
+
+void deal_out_targets(const Kernel& kernel, Plan& plan) {
+  const auto& dim = kernel.dims[static_cast<size_t>(plan.vector_dim)];
+  const int64_t parts = std::min(many_tasks / std::min(plan.tasks, many_tasks), dim.extent / worth_a_look);
+  if (parts < 2) return;
+  plan.parts = power_of_two(static_cast<int>(parts));
+  plan.parted_stages = 1;
+  plan.work = std::max<int64_t>(plan.work / plan.parts, 1);
 }
 
 void deal_out_rows(const Kernel& kernel, Plan& plan) {
@@ -212,21 +231,24 @@ Plan plan(const Kernel& kernel, const Host& host) {
   const bool scatters = kernel.scatters();
   const int widest = reduced > 1 && !made.rows && !scatters ? width_of_columns(kernel, host, wide) : wide;
   made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
+  const bool whole_rows = scatters && reduced > 1 && scatters_rows(kernel, made.vector_dim);
   if (!made.rows) {
     // Columns of a reduction: one vector per task. Plain loops: long enough to amortise a task's start.
     // Columns that are scattered: a stretch of each row, as long as tasks are many.
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;
     const int64_t stretch =
         std::clamp(dim.extent * made.tasks / many_tasks, shortest_stretch, longest_stretch);
-    const int64_t target = reduced == 1 ? std::max<int64_t>(made.width, 2048)
-                           : scatters   ? std::max<int64_t>(made.width, stretch)
-                                        : made.width;
+    const int64_t target = reduced == 1 || whole_rows ? std::max<int64_t>(made.width, 2048)
+                           : scatters                 ? std::max<int64_t>(made.width, stretch)
+                                                      : made.width;
     made.block = std::min(whole, (target + made.width - 1) / made.width * made.width);
     made.blocks = (dim.extent + made.block - 1) / made.block;
     made.tasks *= made.blocks;
   }
   made.work = instructions * reduced * (made.rows ? 1 : made.block);
-  if (over_rows)
+  if (whole_rows)
+    deal_out_targets(kernel, made);
+  else if (over_rows)
     deal_out_rows(kernel, made);
   else
     split_reduction(kernel, made);

@@ -22,6 +22,9 @@ struct Plan {
   /// memory, and a last one for what is stored once. Each stage starts by combining what the parts before it
   /// left. The parts follow from sizes alone: results do not depend on the number of threads.
   /// A kernel with reductions over rows has its rows dealt out in parts, and a second stage for what follows.
+  /// A kernel that scatters whole rows has the rows that it adds to dealt out, with no second stage: each
+  /// part (their number is a power of two) walks all points and adds those that go to its own rows, every so
+  /// many-th, because what comes often stands together at the start of a vocabulary.
   /// Neighbouring tasks are the parts of a row, or the columns of a part.
   int split_dim = -1;
   int64_t part = 0;  ///< elements of it (or rows) in each part, a multiple of the width if it is the vector's

@@ -64,15 +64,27 @@ class ScatterEmitter : protected ReductionEmitter {
       auto* good = in_table(i.indirect[k], place);
       counts = counts ? b_.CreateAnd(counts, good) : good;
     }
+    if (plan_.parts > 1) counts = b_.CreateAnd(counts, is_ours(i.indirect[0], places[0]));
     return {offset ? offset : b_.getInt64(0), counts};
   }
 
-  Value* in_table(const Instruction::Indirect& how, Value* place) {
+  Value* from_start(const Instruction::Indirect& how, Value* place) {
+    if (!how.wraps) return place;
     auto* type = place->getType();
     auto* size = llvm::ConstantInt::get(type, static_cast<uint64_t>(how.size));
     auto* negative = b_.CreateICmpSLT(place, llvm::Constant::getNullValue(type));
-    if (how.wraps) place = b_.CreateSelect(negative, b_.CreateAdd(place, size), place);
-    return b_.CreateICmpULT(place, size);
+    return b_.CreateSelect(negative, b_.CreateAdd(place, size), place);
+  }
+
+  Value* in_table(const Instruction::Indirect& how, Value* place) {
+    auto* size = llvm::ConstantInt::get(place->getType(), static_cast<uint64_t>(how.size));
+    return b_.CreateICmpULT(from_start(how, place), size);
+  }
+
+  /// Whether it is this part that adds there.
+  Value* is_ours(const Instruction::Indirect& how, Value* place) {
+    auto* last = b_.getInt64(static_cast<uint64_t>(plan_.parts - 1));
+    return b_.CreateICmpEQ(b_.CreateAnd(from_start(how, place), last), part_);
   }
 
   void if_counts(const TargetPlace& place, const std::function<void()>& body) {
