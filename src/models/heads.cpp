@@ -162,10 +162,18 @@ void check_inputs(const ModelInputs& inputs, std::string_view architecture,
     if (!is_given && among(required, name))
       throw UsageError("[models] " + who + " needs " + std::string(name));
   }
+  for (const auto& [name, tensor] :
+       {std::pair("input_ids", ids), {"inputs_embeds", embeds}, {"pixel_values", inputs.pixel_values}})
+    if (tensor.defined() && tensor.numel() == 0)
+      throw UsageError(std::string("[models] there is nothing in ") + name);
   if (embeds.defined() && (embeds.dim() != 3 || !embeds.is_floating_point()))
     throw UsageError("[models] inputs_embeds must be [batch, seq, width] of a floating-point dtype");
   if (ids.defined() && (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)))
     throw UsageError("[models] input_ids must be [batch, seq] of int64 or int32");
+  const auto& positions = inputs.position_ids;
+  if (positions.defined() && positions.size(-1) != token_count(inputs))
+    throw UsageError("[models] position_ids are for " + std::to_string(positions.size(-1)) + " tokens of " +
+                     std::to_string(token_count(inputs)));
   if (inputs.pixel_values.defined() && inputs.pixel_values.dim() != 4)
     throw UsageError("[models] pixel_values must be [batch, channels, height, width]");
 }

@@ -87,3 +87,25 @@ def test_weights(small, tmp_path, how):
     WEIGHTS[how](tensors, name)
     save_file(tensors, broken / "model.safetensors", {"format": "pt"})
     assert ("model.layers.2.extra" if how == "more" else name) in refused(broken, batch, tmp_path)
+
+
+IDS = torch.randint(3, 131, (2, 5), generator=torch.Generator().manual_seed(0))
+# What torch said of these did not say which input it was.
+INPUTS = {
+    "token": ({"input_ids": torch.where(IDS > 60, 500, IDS)}, "model.embed_tokens, which has 131 rows"),
+    "negative token": ({"input_ids": -IDS}, "model.embed_tokens"),
+    "no rows": ({"input_ids": IDS[:0]}, "input_ids"),
+    "no tokens": ({"input_ids": IDS[:, :0]}, "input_ids"),
+    "numbers": ({"input_ids": IDS.float()}, "input_ids"),
+    "mask": ({"input_ids": IDS, "attention_mask": torch.ones(3, 5, dtype=torch.long)}, "attention_mask"),
+    "positions": ({"input_ids": IDS, "position_ids": torch.zeros(2, 3, dtype=torch.long)}, "position_ids are for 3 tokens of 5"),
+    "labels": ({"input_ids": IDS, "labels": IDS[:, :4].contiguous()}, "8 labels for 10 predictions"),
+    "labels of numbers": ({"input_ids": IDS, "labels": IDS.float()}, "labels that name classes must be int64"),
+}
+
+
+@pytest.mark.parametrize("how", INPUTS)
+def test_inputs(small, tmp_path, how):
+    tensors, named = INPUTS[how]
+    save_file({k: v.contiguous() for k, v in tensors.items()}, tmp_path / "in.safetensors")
+    assert named in refused(small[0], tmp_path / "in.safetensors", tmp_path)
