@@ -2,6 +2,7 @@
 
 #include "graft/error.h"
 #include "models/heads.h"
+#include "nn/dropout.h"
 #include "nn/mask.h"
 #include "nn/prefix_cache.h"
 
@@ -42,7 +43,7 @@ at::Tensor BertBody::hidden_states(const ModelInputs& inputs) {
 }
 
 double bert_classifier_dropout(const Config& config) {
-  return config.number("classifier_dropout", config.number("hidden_dropout_prob", 0.1));
+  return nn::dropout_rate(config, "classifier_dropout", nn::dropout_rate(config, "hidden_dropout_prob", 0.1));
 }
 
 }  // namespace graft

@@ -22,9 +22,9 @@ struct BloomSizes {
   explicit BloomSizes(const Config& config)
       : hidden(config.size("n_embed", config.size("hidden_size", 64))),
         heads(config.size("n_head", config.size("num_attention_heads", 8))),
-        layers(config.size("n_layer", config.size("num_hidden_layers", 2, 0), 0)),
+        layers(layer_count(config, "n_layer", layer_count(config, "num_hidden_layers", 2))),
         vocab(config.size("vocab_size", 250880)),
-        eps(config.number("layer_norm_epsilon", 1e-5)),
+        eps(norm_eps(config, "layer_norm_epsilon", 1e-5)),
         hidden_dropout(nn::dropout_rate(config, "hidden_dropout", 0.0)),
         attention_dropout(nn::dropout_rate(config, "attention_dropout", 0.0)),
         residual_after_norm(config.boolean("apply_residual_connection_post_layernorm", false)) {

@@ -32,7 +32,7 @@ struct ConvNextSizes {
         patch(config.height_width("patch_size", 4)),
         hidden(config.integers("hidden_sizes", std::vector<int64_t>{96, 192, 384, 768})),
         depths(config.integers("depths", std::vector<int64_t>{3, 3, 9, 3})),
-        eps(config.number("layer_norm_eps", 1e-12)),
+        eps(norm_eps(config, "layer_norm_eps", 1e-12)),
         layer_scale(config.number("layer_scale_init_value", 1e-6)),
         drop_path(nn::dropout_rate(config, "drop_path_rate", 0.0)),
         activation(nn::activation(config.string("hidden_act", "gelu"))) {

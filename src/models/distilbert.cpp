@@ -21,10 +21,10 @@ struct DistilBertSizes {
   nn::Activation activation;
 
   explicit DistilBertSizes(const Config& config)
-      : dim(config.size("dim", 768)),
+      : dim(aliased_size(config, "dim", "hidden_size", 768)),
         hidden(config.size("hidden_dim", 3072)),
-        heads(config.size("n_heads", 12)),
-        layers(config.size("n_layers", 6, 0)),
+        heads(aliased_size(config, "n_heads", "num_attention_heads", 12)),
+        layers(layer_count(config, "n_layers", layer_count(config, "num_hidden_layers", 6))),
         vocab(config.size("vocab_size", 30522)),
         positions(config.size("max_position_embeddings", 512)),
         padding_idx(padding_row(pad_token(config, 0), vocab)),

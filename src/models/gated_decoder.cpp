@@ -29,11 +29,11 @@ GatedDecoderSpec read_gated_decoder(const Config& config, const GatedDefaults& d
   s.heads = config.size("num_attention_heads", defaults.heads);
   s.kv_heads = nullable_integer(config, "num_key_value_heads", defaults.kv_heads).value_or(s.heads);
   s.head_dim = config.size("head_dim", defaults.head_dim.value_or(s.hidden / s.heads));
-  s.layers = config.size("num_hidden_layers", defaults.layers, 0);
+  s.layers = layer_count(config, "num_hidden_layers", defaults.layers);
   s.vocab = config.size("vocab_size", defaults.vocab);
   s.rope.positions = defaults.positions;
   s.pad = pad_token(config, defaults.pad_token_id);
-  s.eps = config.number("rms_norm_eps", defaults.eps);
+  s.eps = norm_eps(config, "rms_norm_eps", defaults.eps);
   s.scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
   s.attention_dropout = nn::dropout_rate(config, "attention_dropout", 0.0);
   s.activation =

@@ -15,16 +15,6 @@
 namespace graft {
 namespace {
 
-/// A size under GPT-2's own name or under the one every other model uses.
-int64_t size(const Config& config, const std::string& key, const std::string& alias, int64_t fallback,
-             int64_t least = 1) {
-  const int64_t own = config.size(key, fallback, least), other = config.size(alias, own, least);
-  if (config.has(key) && own != other)
-    throw ConfigError("[gpt2] \"" + key + "\" (" + std::to_string(own) + ") and \"" + alias + "\" (" +
-                      std::to_string(other) + ") mean the same and differ");
-  return other;
-}
-
 struct GPT2Sizes {
   int64_t hidden, heads, layers, positions, vocab, inner;
   double eps, residual_dropout, embedding_dropout, attention_dropout;
@@ -32,13 +22,13 @@ struct GPT2Sizes {
   nn::Activation activation;
 
   explicit GPT2Sizes(const Config& config)
-      : hidden(size(config, "n_embd", "hidden_size", 768)),
-        heads(size(config, "n_head", "num_attention_heads", 12)),
-        layers(size(config, "n_layer", "num_hidden_layers", 12, 0)),
-        positions(size(config, "n_positions", "max_position_embeddings", 1024)),
+      : hidden(aliased_size(config, "n_embd", "hidden_size", 768)),
+        heads(aliased_size(config, "n_head", "num_attention_heads", 12)),
+        layers(aliased_size(config, "n_layer", "num_hidden_layers", 12, 0)),
+        positions(aliased_size(config, "n_positions", "max_position_embeddings", 1024)),
         vocab(config.size("vocab_size", 50257)),
         inner(config.size("n_inner", 4 * hidden)),
-        eps(config.number("layer_norm_epsilon", 1e-5)),
+        eps(norm_eps(config, "layer_norm_epsilon", 1e-5)),
         residual_dropout(nn::dropout_rate(config, "resid_pdrop", 0.1)),
         embedding_dropout(nn::dropout_rate(config, "embd_pdrop", 0.1)),
         attention_dropout(nn::dropout_rate(config, "attn_pdrop", 0.1)),

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "graft/error.h"
@@ -53,6 +54,32 @@ std::optional<double> nullable_number(const Config& config, std::string_view key
                                       std::optional<double> when_absent) {
   if (!is_present(config, key)) return when_absent;
   return config.has(key) ? std::optional(config.number(key)) : std::nullopt;
+}
+
+int64_t layer_count(const Config& config, std::string_view key, std::optional<int64_t> fallback,
+                    int64_t least) {
+  constexpr int64_t kMost = 100'000;
+  const int64_t layers = config.size(key, fallback, least);
+  if (layers > kMost)
+    throw ConfigError("[config] \"" + std::string(key) + "\" is " + std::to_string(layers) + "; at most " +
+                      std::to_string(kMost) + " layers are supported");
+  return layers;
+}
+
+int64_t aliased_size(const Config& config, const std::string& key, const std::string& alias, int64_t fallback,
+                     int64_t least) {
+  const int64_t own = config.size(key, fallback, least), other = config.size(alias, own, least);
+  if (config.has(key) && own != other)
+    throw ConfigError("[config] \"" + key + "\" (" + std::to_string(own) + ") and \"" + alias + "\" (" +
+                      std::to_string(other) + ") mean the same and differ");
+  return other;
+}
+
+double norm_eps(const Config& config, std::string_view key, double fallback) {
+  const double eps = config.number(key, fallback);
+  if (!(eps >= 0 && std::isfinite(eps)))
+    throw ConfigError("[config] \"" + std::string(key) + "\" must be at least 0, got " + std::to_string(eps));
+  return eps;
 }
 
 std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent) {
@@ -135,10 +162,18 @@ void check_inputs(const ModelInputs& inputs, std::string_view architecture,
     if (!is_given && among(required, name))
       throw UsageError("[models] " + who + " needs " + std::string(name));
   }
+  for (const auto& [name, tensor] :
+       {std::pair("input_ids", ids), {"inputs_embeds", embeds}, {"pixel_values", inputs.pixel_values}})
+    if (tensor.defined() && tensor.numel() == 0)
+      throw UsageError(std::string("[models] there is nothing in ") + name);
   if (embeds.defined() && (embeds.dim() != 3 || !embeds.is_floating_point()))
     throw UsageError("[models] inputs_embeds must be [batch, seq, width] of a floating-point dtype");
   if (ids.defined() && (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)))
     throw UsageError("[models] input_ids must be [batch, seq] of int64 or int32");
+  const auto& positions = inputs.position_ids;
+  if (positions.defined() && positions.size(-1) != token_count(inputs))
+    throw UsageError("[models] position_ids are for " + std::to_string(positions.size(-1)) + " tokens of " +
+                     std::to_string(token_count(inputs)));
   if (inputs.pixel_values.defined() && inputs.pixel_values.dim() != 4)
     throw UsageError("[models] pixel_values must be [batch, channels, height, width]");
 }

@@ -17,6 +17,19 @@ std::optional<int64_t> nullable_integer(const Config& config, std::string_view k
 std::optional<double> nullable_number(const Config& config, std::string_view key,
                                       std::optional<double> when_absent);
 
+/// How many layers config.json says there are: a size with a bound that no model comes near, since things
+/// are made for each layer before any of its weights is looked for.
+int64_t layer_count(const Config& config, std::string_view key, std::optional<int64_t> fallback,
+                    int64_t least = 0);
+
+/// A size under the architecture's own name or under the one that transformers lets stand for it (its
+/// attribute_map); ConfigError where both are there and differ.
+int64_t aliased_size(const Config& config, const std::string& key, const std::string& alias, int64_t fallback,
+                     int64_t least = 1);
+
+/// What a norm adds to the variance; ConfigError where that is negative.
+double norm_eps(const Config& config, std::string_view key, double fallback);
+
 /// config.json's `pad_token_id`; the architecture's own where the key is absent, none where it is null.
 std::optional<int64_t> pad_token(const Config& config, std::optional<int64_t> when_absent);
 

@@ -29,7 +29,7 @@ struct OPTSizes {
       : hidden(config.size("hidden_size", 768)),
         ffn(config.size("ffn_dim", 3072)),
         heads(config.size("num_attention_heads", 12)),
-        layers(config.size("num_hidden_layers", 12, 0)),
+        layers(layer_count(config, "num_hidden_layers", 12)),
         vocab(config.size("vocab_size", 50272)),
         positions(config.size("max_position_embeddings", 2048)),
         word_dim(config.size("word_embed_proj_dim", hidden)),

@@ -11,6 +11,9 @@ namespace graft {
 namespace {
 
 constexpr size_t kListed = 8;  // how many names an error spells out
+// How large a head may be that a checkpoint does not have: so many weights, of so many numbers.
+constexpr size_t kFreshWeights = 64;
+constexpr double kFreshNumbers = 1 << 28;
 
 std::string shown(const std::vector<std::string>& names) {
   std::string text;
@@ -164,7 +167,7 @@ at::Tensor CheckpointSource::take(const std::string& name, at::IntArrayRef shape
   auto tensor = checkpoint_.tensor(name);
   if (tensor.sizes() != shape) {
     misshapen_.push_back(name + " is " + shape_text(tensor.sizes()) + " and should be " + shape_text(shape));
-    return at::zeros(shape, wanted_.options);
+    return stand_in(shape, dtype.value_or(tensor.scalar_type()));
   }
   return entered(tensor, dtype.value_or(tensor.scalar_type()));
 }
@@ -187,7 +190,7 @@ at::Tensor CheckpointSource::take_joined(const std::string& path, at::IntArrayRe
   if (tensor.sizes() != expected) {
     misshapen_.push_back(name + " is " + shape_text(tensor.sizes()) + " and should be " +
                          shape_text(expected));
-    return at::zeros(shape, wanted_.options);
+    return stand_in(shape, dtype);
   }
   return entered(tensor.narrow(0, joined->place * shape[0], shape[0]), dtype);
 }
@@ -203,7 +206,23 @@ at::Tensor CheckpointSource::parameter(const std::string& path, at::IntArrayRef 
   if (!name.empty()) return take(name, shape, dtype);
   if (auto part = take_joined(path, shape, dtype); part.defined()) return part;
   missing_.push_back(path);
-  return wanted_.initialise_missing ? fresh_.parameter(path, shape, init) : at::zeros(shape, wanted_.options);
+  auto placeholder = stand_in(shape, dtype);
+  return wanted_.initialise_missing ? fresh_.parameter(path, shape, init) : placeholder;
+}
+
+at::Tensor CheckpointSource::stand_in(at::IntArrayRef shape, at::ScalarType dtype) const {
+  // A weight that has more numbers than the checkpoint has bits.
+  double numbers = 1;
+  for (const auto size : shape) numbers *= static_cast<double>(size);
+  const bool beyond = numbers > 8.0 * static_cast<double>(checkpoint_.total_bytes()) + kFreshNumbers ||
+                      std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; });
+  if (beyond || missing_.size() + misshapen_.size() > checkpoint_.names().size() + kFreshWeights) {
+    finish();
+    throw FormatError("[models] " + std::string(architecture_.name) + ": " + missing_.back() + " would be " +
+                      shape_text(shape) + ", more than a checkpoint of " +
+                      std::to_string(checkpoint_.total_bytes()) + " bytes has to go with it");
+  }
+  return at::zeros({}, wanted_.options.dtype(dtype)).expand(shape);
 }
 
 at::Tensor CheckpointSource::buffer(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype,

@@ -63,6 +63,10 @@ class CheckpointSource : public nn::ParameterSource {
   at::Tensor take_joined(const std::string& path, at::IntArrayRef shape, at::ScalarType dtype);
   at::Tensor entered(const at::Tensor& tensor, at::ScalarType dtype);
   bool may_be_left(const std::string& name) const;
+  /// In the place of a weight that is missing or misshapen, until finish() tells of it: of that shape, in
+  /// next to no memory, since the sizes of a broken config.json have no bounds. Tells of it at once where a
+  /// shape is beyond a checkpoint's means or more weights are wrong than the checkpoint has.
+  at::Tensor stand_in(at::IntArrayRef shape, at::ScalarType dtype) const;
 
   const Weights& checkpoint_;
   const Architecture& architecture_;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "graft/error.h"
+#include "models/heads.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
 #include "nn/dropout.h"
@@ -258,16 +259,16 @@ class T5Block : public torch::nn::Module {
 };
 
 T5Sizes::T5Sizes(const Config& config)
-    : model(config.size("d_model", 512)),
-      key(config.size("d_kv", 64)),
+    : model(aliased_size(config, "d_model", "hidden_size", 512)),
+      key(aliased_size(config, "d_kv", "head_dim", 64)),
       feed_forward(config.size("d_ff", 2048)),
-      heads(config.size("num_heads", 8)),
-      encoder_layers(config.size("num_layers", 6)),
-      decoder_layers(config.size("num_decoder_layers", encoder_layers)),
+      heads(aliased_size(config, "num_heads", "num_attention_heads", 8)),
+      encoder_layers(layer_count(config, "num_layers", layer_count(config, "num_hidden_layers", 6, 1), 1)),
+      decoder_layers(layer_count(config, "num_decoder_layers", encoder_layers, 1)),
       vocab(config.size("vocab_size", 32128)),
       buckets(config.size("relative_attention_num_buckets", 32)),
       max_distance(config.size("relative_attention_max_distance", 128)),
-      eps(config.number("layer_norm_epsilon", 1e-6)),
+      eps(norm_eps(config, "layer_norm_epsilon", 1e-6)),
       dropout(nn::dropout_rate(config, "dropout_rate", 0.1)),
       init_factor(config.number("initializer_factor", 1.0)) {
   const auto how = config.string("feed_forward_proj", "relu");

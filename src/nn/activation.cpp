@@ -20,6 +20,12 @@ at::Tensor gelu_fast(const at::Tensor& x) {
   return 0.5 * x * (1.0 + at::tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)));
 }
 at::Tensor gelu_python(const at::Tensor& x) { return x * 0.5 * (1.0 + at::erf(x / std::sqrt(2.0))); }
+at::Tensor gelu_clipped(const at::Tensor& x) { return at::clamp(at::gelu(x), -10, 10); }
+// The cumulative normal distribution that is closest to relu2 (Ma et al. 2022, Mega).
+at::Tensor laplace(const at::Tensor& x) {
+  return 0.5 * (1.0 + at::erf((x - 0.707107) / (0.282095 * std::sqrt(2.0))));
+}
+at::Tensor sqrt_softplus(const at::Tensor& x) { return at::sqrt(at::softplus(x)); }
 at::Tensor quick_gelu(const at::Tensor& x) { return x * at::sigmoid(1.702 * x); }
 at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
 at::Tensor relu2(const at::Tensor& x) { return at::square(at::relu(x)); }
@@ -34,11 +40,15 @@ at::Tensor linear(const at::Tensor& x) { return x; }
 
 const std::map<std::string, Activation>& table() {
   static const std::map<std::string, Activation> known{{"gelu", gelu},
+                                                       {"gelu_10", gelu_clipped},
+                                                       {"gelu_accurate", gelu_new},
                                                        {"gelu_fast", gelu_fast},
                                                        {"gelu_new", gelu_new},
                                                        {"gelu_python", gelu_python},
+                                                       {"gelu_python_tanh", gelu_new},
                                                        {"gelu_pytorch_tanh", gelu_tanh},
                                                        {"hardswish", hardswish},
+                                                       {"laplace", laplace},
                                                        {"leaky_relu", leaky_relu},
                                                        {"linear", linear},
                                                        {"mish", mish},
@@ -48,6 +58,7 @@ const std::map<std::string, Activation>& table() {
                                                        {"relu6", relu6},
                                                        {"sigmoid", sigmoid},
                                                        {"silu", silu},
+                                                       {"sqrtsoftplus", sqrt_softplus},
                                                        {"swish", silu},
                                                        {"tanh", tanh}};
   return known;

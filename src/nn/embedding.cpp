@@ -1,5 +1,7 @@
 #include "nn/embedding.h"
 
+#include "graft/error.h"
+
 namespace graft::nn {
 
 Embedding::Embedding(const Build& b, int64_t count, int64_t dim, int64_t padding_idx)
@@ -17,7 +19,12 @@ Embedding::Embedding(const Build& b, const at::Tensor& shared) : WeightedLayer(b
 }
 
 at::Tensor Embedding::apply(const at::Tensor& ids, const at::Tensor& with_weight, const at::Tensor&) const {
-  return at::embedding(with_weight, ids, padding_idx_);
+  try {
+    return at::embedding(with_weight, ids, padding_idx_);
+  } catch (const c10::IndexError&) {  // which says neither of which table nor how long it is
+    throw UsageError("[embedding] an index is not in " + path() + ", which has " +
+                     std::to_string(with_weight.size(0)) + " rows");
+  }
 }
 
 }  // namespace graft::nn

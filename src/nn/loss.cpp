@@ -8,6 +8,11 @@ namespace graft::nn {
 namespace {
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  if (labels.scalar_type() != at::kLong && labels.scalar_type() != at::kByte)
+    throw UsageError("[loss] labels that name classes must be int64");
+  if (labels.numel() * logits.size(-1) != logits.numel())
+    throw UsageError("[loss] there are " + std::to_string(labels.numel()) + " labels for " +
+                     std::to_string(logits.numel() / logits.size(-1)) + " predictions");
   const auto target = labels.reshape({-1}).to(logits.device());
   return at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), target, {}, at::Reduction::Mean,
                                 kIgnoredLabel);

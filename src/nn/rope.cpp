@@ -21,6 +21,10 @@ RopeConfig read_rope(const Config& config, const RopeDefaults& defaults) {
   const Config values = config.object(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   config.acknowledge({"rope_parameters", "rope_theta"});
   const double theta = values.number("rope_theta", config.number(defaults.theta_key, 10000.0));
+  if (!(theta > 0 && std::isfinite(theta)))
+    throw ConfigError("[rope] \"rope_theta\" must be above 0, got " + std::to_string(theta));
+  if (const double factor = values.number("factor", 1.0); !(factor > 0 && std::isfinite(factor)))
+    throw ConfigError("[rope] \"factor\" must be above 0, got " + std::to_string(factor));
   const int64_t positions = config.size("max_position_embeddings", defaults.positions);
   std::string type = values.string("rope_type", values.string("type", "default"));
   if (defaults.renamed_longrope && (type == "su" || type == "yarn")) type = "longrope";

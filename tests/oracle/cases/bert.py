@@ -10,10 +10,10 @@ SMALL = dict(
 DECODER = dict(is_decoder=True)
 
 
-def case(name, model, labels, batches=None, causal=False, **config):
+def case(name, model, labels, batches=None, causal=False, full=False, **config):
     make = lambda: model(BertConfig(**{**SMALL, **config}))
     batches = batches or text_batches(labels, num_labels=config.get("num_labels", 3))
-    return Case("bert-" + name, make, batches, causal=causal, train=labels is not None)
+    return Case("bert-" + name, make, batches, causal=causal, train=labels is not None, full=full)
 
 
 def typed(labels, **kwargs):
@@ -46,6 +46,7 @@ CASES = [
     masked("no-pad", pad_token_id=None),
     masked("decoder", **DECODER),
     *[masked(act, hidden_act=act) for act in ("relu", "gelu_new", "gelu_pytorch_tanh", "silu", "quick_gelu")],
+    *[masked(act, hidden_act=act, full=True) for act in ("gelu_10", "gelu_accurate", "gelu_python_tanh", "laplace", "sqrtsoftplus")],
     causal("tied"),
     causal("untied", tie_word_embeddings=False),
     causal("types", typed("lm")),
