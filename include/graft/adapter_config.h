@@ -59,7 +59,7 @@ class AdapterConfig {
   std::vector<std::string> strings(std::string_view field) const;
   std::vector<int64_t> integers(std::string_view field) const;
   ModuleNames modules(std::string_view field) const;
-  /// {"pattern": number}, sorted by pattern.
+  /// {"pattern": number}, in the order of the text: the first that matches a layer counts.
   std::vector<std::pair<std::string, double>> pattern(std::string_view field) const;
   /// {"name": [whole numbers, or true and false as 1 and 0]}, sorted by name.
   std::vector<std::pair<std::string, std::vector<int64_t>>> lists(std::string_view field) const;

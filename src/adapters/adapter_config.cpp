@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "adapters/method.h"
@@ -17,8 +18,12 @@ using nlohmann::json;
 
 struct AdapterConfig::State {
   json values;
+  nlohmann::ordered_json written;  // the same, in the order of the text
   std::string label, type;
   const adapters::Method* method = nullptr;
+
+  explicit State(std::string_view name, nlohmann::ordered_json all)
+      : values(all), written(std::move(all)), label(name) {}
 
   const Field& field(std::string_view name) const {
     for (const auto* list : lists())
@@ -158,10 +163,7 @@ AdapterConfig AdapterConfig::from_values(const std::shared_ptr<State>& state) {
 }
 
 AdapterConfig AdapterConfig::from_json(std::string_view text, std::string_view label) {
-  auto state = std::make_shared<State>();
-  state->label = label;
-  state->values = io::parse_json(text, label);
-  return from_values(state);
+  return from_values(std::make_shared<State>(label, io::parse_ordered_json(text, label)));
 }
 
 AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
@@ -169,10 +171,7 @@ AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
   if (!std::filesystem::exists(path))
     throw IoError("[adapters] there is no " + path.string() +
                   ": an adapter's folder holds adapter_config.json and adapter_model.safetensors");
-  auto state = std::make_shared<State>();
-  state->label = path.string();
-  state->values = io::read_json_file(path);
-  return from_values(state);
+  return from_values(std::make_shared<State>(path.string(), io::read_ordered_json_file(path)));
 }
 
 const std::string& AdapterConfig::peft_type() const { return state_->type; }
@@ -232,7 +231,8 @@ std::vector<std::pair<std::string, double>> AdapterConfig::pattern(std::string_v
   std::vector<std::pair<std::string, double>> pairs;
   if (value.is_null()) return pairs;
   if (!value.is_object()) state_->wrong(field, "an object of numbers");
-  for (const auto& [key, number] : value.items()) {
+  if (value.empty()) return pairs;
+  for (const auto& [key, number] : state_->written.at(std::string(field)).items()) {
     if (!number.is_number()) state_->wrong(field, "an object of numbers");
     pairs.emplace_back(key, number.get<double>());
   }
@@ -260,8 +260,8 @@ bool AdapterConfig::is_object(std::string_view field) const { return state_->get
 bool AdapterConfig::is_list(std::string_view field) const { return state_->get(field).is_array(); }
 
 AdapterConfig AdapterConfig::with(std::string_view field, std::string_view json_value) const {
-  auto values = state_->values;
-  values[std::string(field)] = io::parse_json(json_value, field);
+  auto values = state_->written;
+  values[std::string(field)] = io::parse_ordered_json(json_value, field);
   return from_json(values.dump(), state_->label);
 }
 
@@ -270,12 +270,12 @@ AdapterConfig AdapterConfig::with(std::string_view field, const std::vector<std:
 }
 
 std::string AdapterConfig::dump() const {
-  json all = state_->values;
+  std::map<std::string, nlohmann::ordered_json, std::less<>> all = state_->written;
   for (const auto* list : state_->lists())
     for (const auto& field : *list)
       if (!all.contains(field.name) && !state_->method->lacks_field(field.name))
         all[std::string(field.name)] = field.fallback;
-  return all.dump(2) + "\n";
+  return nlohmann::ordered_json(all).dump(2) + "\n";
 }
 
 }  // namespace graft

@@ -25,7 +25,7 @@ class PTuningEncoder : public PromptEncoder {
  public:
   explicit PTuningEncoder(const AdapterConfig& config) {
     const int64_t width = config.integer("token_dim"), hidden = config.integer("encoder_hidden_size");
-    embedding_ = register_module("embedding", Embedding(config.integer("num_virtual_tokens"), width));
+    embedding_ = register_module("embedding", Embedding(total_virtual_tokens(config), width));
     if (config.string("encoder_reparameterization_type") == "LSTM") {
       lstm_head_ = register_module("lstm_head", LSTM(torch::nn::LSTMOptions(width, hidden)
                                                          .num_layers(config.integer("encoder_num_layers"))
@@ -83,7 +83,7 @@ Method p_tuning_method() {
           .prompt = [](const PromptBuild& build) -> std::shared_ptr<Prompt> {
             if (build.has_encoder())
               return std::make_shared<Prompt>(build, std::make_shared<PTuningEncoder>(build.config));
-            const std::vector<int64_t> shape{build.config.integer("num_virtual_tokens"),
+            const std::vector<int64_t> shape{total_virtual_tokens(build.config),
                                              build.config.integer("token_dim")};
             return std::make_shared<Prompt>(
                 build, shape, build.source.fresh() ? at::empty(shape, at::kFloat).normal_() : at::Tensor());

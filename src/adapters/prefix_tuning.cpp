@@ -7,6 +7,7 @@
 
 #include "adapters/prompt.h"
 #include "adapters/prompt_config.h"
+#include "graft/error.h"
 
 namespace graft::adapters {
 namespace {
@@ -50,15 +51,36 @@ class Prefix : public Prompt {
       : Prompt(build, made...),
         heads_(build.config.integer("num_attention_heads")),
         head_dim_(build.config.integer("token_dim") / heads_),
+        decoder_layers_(layers_of_decoder(build)),
         dtype_(build.model.dtype()) {}
 
   VirtualTokens virtual_tokens() const override {
     const auto rows = embeddings().to(dtype_);
-    return {.prefix = rows.view({rows.size(0), -1, heads_, head_dim_}).permute({1, 2, 0, 3})};
+    const auto prefix = rows.view({rows.size(0), -1, heads_, head_dim_}).permute({1, 2, 0, 3});
+    return {.prefix = decoder_layers_ ? of_decoder(prefix) : prefix};
   }
 
  private:
-  int64_t heads_, head_dim_;
+  /// 0 where there is one stack only.
+  static int64_t layers_of_decoder(const PromptBuild& build) {
+    if (build.config.integer("num_transformer_submodules") == 1) return 0;
+    const auto& sizes = build.model.config();
+    const int64_t layers = build.config.integer("num_layers"),
+                  decoder = sizes.integer("num_decoder_layers", sizes.integer("num_layers"));
+    if (decoder > layers)
+      throw ConfigError("[adapters] \"num_layers\" is " + std::to_string(layers) + ", and the decoder has " +
+                        std::to_string(decoder) + ": PEFT's prefix does not reach the last ones");
+    return decoder;
+  }
+
+  /// PEFT writes the pairs of keys and values twice, one row of pairs after the other, and deals out two
+  /// pairs to a layer, of which it drops the cross attention's again: layer i has pair 2i, counted round.
+  at::Tensor of_decoder(const at::Tensor& prefix) const {
+    const auto layers = at::cat({prefix, prefix}, 0).unflatten(0, {-1, 4});
+    return layers.slice(0, 0, decoder_layers_).slice(1, 0, 2).flatten(0, 1);
+  }
+
+  int64_t heads_, head_dim_, decoder_layers_;
   at::ScalarType dtype_;
 };
 

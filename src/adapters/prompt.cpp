@@ -7,15 +7,22 @@ namespace {
 constexpr const char* kKey = "prompt_embeddings";
 }
 
-Prompt::Prompt(const PromptBuild& build, at::IntArrayRef shape, const at::Tensor& fresh) {
+Prompt::Prompt(const PromptBuild& build, at::IntArrayRef shape, const at::Tensor& fresh)
+    : count_(build.config.integer("num_virtual_tokens")) {
   auto tensor = build.source.take(kKey, shape);
   if (!tensor.defined()) tensor = fresh;
   embeddings_ = register_parameter(kKey, tensor.to(build.model.device()), /*requires_grad=*/false);
 }
 
 Prompt::Prompt(const PromptBuild& build, std::shared_ptr<PromptEncoder> encoder)
-    : encoder_(register_module("prompt_encoder", std::move(encoder))) {
+    : count_(build.config.integer("num_virtual_tokens")),
+      encoder_(register_module("prompt_encoder", std::move(encoder))) {
   encoder_->to(build.model.device());
+}
+
+VirtualTokens Prompt::virtual_tokens() const {
+  const auto all = embeddings();
+  return {.embeddings = all.size(0) == count_ ? all : all.narrow(0, 0, count_)};
 }
 
 std::vector<Shared::Entry> Prompt::entries() const {

@@ -34,7 +34,7 @@ class Prompt : public Shared {
   Prompt(const PromptBuild& build, std::shared_ptr<PromptEncoder> encoder);
 
   /// What a call is given.
-  virtual VirtualTokens virtual_tokens() const { return {.embeddings = embeddings()}; }
+  virtual VirtualTokens virtual_tokens() const;
 
   /// The encoder's tensors are in no file; they have PEFT's names in the model, without the adapter's.
   std::vector<Entry> entries() const override;
@@ -44,6 +44,7 @@ class Prompt : public Shared {
   at::Tensor embeddings() const { return encoder_ ? encoder_->encode(is_training()) : embeddings_; }
 
  private:
+  int64_t count_;  // of the virtual tokens in a call: the first rows
   at::Tensor embeddings_;
   std::shared_ptr<PromptEncoder> encoder_;
 };

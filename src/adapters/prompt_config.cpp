@@ -47,11 +47,15 @@ AdapterConfig with_number(const AdapterConfig& config, std::string_view field, i
 /// may be fewer than queries.
 AdapterConfig fill_sizes(AdapterConfig config, const PreTrainedModel& model) {
   const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  const auto& sizes = model.config();
+  // T5's heads together may be wider or narrower than the model; PEFT then needs to be told.
+  if (prefix && !config.has("token_dim") && sizes.has("d_kv"))
+    config =
+        with_number(config, "token_dim", model_size(model, "num_attention_heads") * sizes.integer("d_kv"));
   for (const auto field : kSizes)
     if (!config.has(field))
       config = with_number(
           config, field, field == "token_dim" && !prefix ? embedding_width(model) : model_size(model, field));
-  const auto& sizes = model.config();
   if (prefix && sizes.has("num_key_value_heads")) {
     const int64_t heads = sizes.integer("num_key_value_heads"),
                   dim = sizes.integer("head_dim",
@@ -78,6 +82,7 @@ void check_sizes(const AdapterConfig& config, const PreTrainedModel& model) {
 void check_task(const AdapterConfig& config, const PreTrainedModel& model) {
   const auto task = config.string("task_type");
   const std::pair<std::string_view, Task> known[] = {{"CAUSAL_LM", Task::causal_lm},
+                                                     {"SEQ_2_SEQ_LM", Task::seq2seq_lm},
                                                      {"SEQ_CLS", Task::sequence_classification},
                                                      {"FEATURE_EXTRACTION", Task::base}};
   for (const auto& [name, needed] : known)
@@ -86,13 +91,31 @@ void check_task(const AdapterConfig& config, const PreTrainedModel& model) {
       throw ConfigError("[adapters] \"task_type\" is \"" + task + "\", which " + model.architecture() +
                         " is not made for");
     }
-  throw ConfigError("[adapters] \"task_type\" is " + (task.empty() ? "not set" : "\"" + task + "\"") +
-                    ", and " + config.peft_type() +
-                    " needs \"CAUSAL_LM\", \"SEQ_CLS\" or \"FEATURE_EXTRACTION\": it decides what becomes of "
-                    "labels and token types");
+  throw ConfigError(
+      "[adapters] \"task_type\" is " + (task.empty() ? "not set" : "\"" + task + "\"") + ", and " +
+      config.peft_type() +
+      " needs \"CAUSAL_LM\", \"SEQ_2_SEQ_LM\", \"SEQ_CLS\" or \"FEATURE_EXTRACTION\": it decides "
+      "what becomes of labels and token types");
+}
+
+/// How many stacks a prompt is for. An encoder's soft prompt may be saved without the decoder's.
+AdapterConfig with_submodules(const AdapterConfig& config, const PreTrainedModel& model) {
+  const bool pair = find_architecture(model.architecture()).task == Task::seq2seq_lm;
+  if (!config.has("num_transformer_submodules"))
+    return with_number(config, "num_transformer_submodules", pair ? 2 : 1);
+  const int64_t given = config.integer("num_transformer_submodules");
+  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  if (given == (pair ? 2 : 1) || (given == 1 && !prefix)) return config;
+  throw ConfigError("[adapters] \"num_transformer_submodules\" is " + std::to_string(given) + ", and " +
+                    model.architecture() + " is " + (pair ? "an encoder with a decoder" : "one stack") +
+                    ": leave it out, and it is taken from the model");
 }
 
 }  // namespace
+
+int64_t total_virtual_tokens(const AdapterConfig& config) {
+  return config.integer("num_virtual_tokens") * config.integer("num_transformer_submodules");
+}
 
 std::vector<Field> prompt_fields(std::vector<Field> own) {
   for (const char* name : {"num_virtual_tokens", "token_dim", "num_transformer_submodules",
@@ -110,12 +133,7 @@ AdapterConfig with_model_sizes(const AdapterConfig& given, const PreTrainedModel
   check_task(given, model);
   auto config = fill_sizes(given, model);
   check_sizes(config, model);
-  if (!config.has("num_transformer_submodules"))
-    config = with_number(config, "num_transformer_submodules", 1);
-  if (config.integer("num_transformer_submodules") != 1)
-    throw ConfigError("[adapters] \"num_transformer_submodules\" is " +
-                      std::to_string(config.integer("num_transformer_submodules")) +
-                      ": that is for encoders with decoders, and " + model.architecture() + " is one stack");
+  config = with_submodules(config, model);
   if (has_field(config, "encoder_hidden_size") && !config.has("encoder_hidden_size"))
     config = with_number(config, "encoder_hidden_size", config.integer("token_dim"));
   return config;

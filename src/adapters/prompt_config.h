@@ -12,6 +12,10 @@ std::vector<Field> prompt_fields(std::vector<Field> own);
 /// ConfigError for a number of virtual tokens that is none.
 void check_prompt(const AdapterConfig& config);
 
+/// The rows of a soft prompt: PEFT learns a second prompt beside an encoder's, for its decoder, and leaves it
+/// unused.
+int64_t total_virtual_tokens(const AdapterConfig& config);
+
 /// Fills in the fields that say how large the model is. ConfigError: the task is none that prompts can serve
 /// in this model, or sizes are set that the model does not have.
 AdapterConfig with_model_sizes(const AdapterConfig& config, const PreTrainedModel& model);

@@ -70,7 +70,7 @@ Method prompt_tuning_method() {
                                    {"tokenizer_kwargs", nullptr, {}, Field::Rule::default_only}}),
           .check = check,
           .prompt = [](const PromptBuild& build) -> std::shared_ptr<Prompt> {
-            const std::vector<int64_t> shape{build.config.integer("num_virtual_tokens"),
+            const std::vector<int64_t> shape{total_virtual_tokens(build.config),
                                              build.config.integer("token_dim")};
             return std::make_shared<Prompt>(build, shape, fresh_embeddings(build, shape));
           },

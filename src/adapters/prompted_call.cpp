@@ -18,6 +18,14 @@ at::Tensor with_columns(const at::Tensor& table, int64_t count, int64_t value) {
   return at::cat({at::full({table.size(0), count}, value, table.options()), table}, 1);
 }
 
+at::Tensor extended(const at::Tensor& mask, int64_t count) {
+  if (mask.dim() != 2)
+    throw UsageError(
+        "[adapters] an attention_mask of [batch, 1, queries, keys] cannot be extended over virtual tokens: "
+        "give one of [batch, keys]");
+  return with_columns(mask, count, 1);
+}
+
 /// PEFT's own choice; said once, since a call may come often.
 void leave_out(at::Tensor& input, std::once_flag& said, const char* what) {
   if (!input.defined()) return;
@@ -57,25 +65,46 @@ void put_prefix(ModelInputs& inputs, const at::Tensor& prefix, int64_t batch) {
     inputs.past_key_values = learned;
 }
 
+/// An encoder's soft prompt is the encoder's, and part of what its cache holds; a prefix is the decoder's.
+ModelInputs with_virtual_tokens_of_pair(const VirtualTokens& tokens, const ModelInputs& given,
+                                        const PreTrainedModel& model) {
+  ModelInputs inputs = given;
+  const auto cache = std::dynamic_pointer_cast<EncoderDecoderCache>(inputs.past_key_values);
+  const auto& source = inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds;
+  if (tokens.embeddings.defined()) {
+    if (inputs.attention_mask.defined())
+      inputs.attention_mask = extended(inputs.attention_mask, tokens.embeddings.size(0));
+    if (cache && cache->holds_encoder()) {
+      // A static cache's mask is as long as its room, in which the prompt has its place.
+      if (inputs.attention_mask.defined())
+        inputs.attention_mask = inputs.attention_mask.slice(1, 0, cache->encoder(0).first.size(2));
+    } else if (source.defined()) {
+      put_embeddings(inputs, tokens.embeddings, model, Task::seq2seq_lm);
+    }
+    return inputs;
+  }
+  if (inputs.decoder_attention_mask.defined())
+    inputs.decoder_attention_mask = extended(inputs.decoder_attention_mask, tokens.prefix.size(2));
+  if ((inputs.past_key_values && inputs.past_key_values->seen() > 0) || !source.defined()) return inputs;
+  if (!inputs.past_key_values) inputs.past_key_values = std::make_shared<EncoderDecoderCache>();
+  put_prefix(inputs, tokens.prefix, source.size(0));
+  return inputs;
+}
+
 }  // namespace
 
 ModelInputs with_virtual_tokens(const VirtualTokens& tokens, const ModelInputs& given,
                                 const PreTrainedModel& model) {
   if (!tokens.any()) return given;
+  const auto task = find_architecture(model.architecture()).task;
+  if (task == Task::seq2seq_lm) return with_virtual_tokens_of_pair(tokens, given, model);
   ModelInputs inputs = given;
   const auto& first = inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds;
   // A call with neither or both is the model's to refuse.
   if (!first.defined() || (inputs.input_ids.defined() && inputs.inputs_embeds.defined())) return given;
-  const auto task = find_architecture(model.architecture()).task;
   const bool soft = tokens.embeddings.defined();
   const int64_t count = soft ? tokens.embeddings.size(0) : tokens.prefix.size(2);
-  if (inputs.attention_mask.defined()) {
-    if (inputs.attention_mask.dim() != 2)
-      throw UsageError(
-          "[adapters] an attention_mask of [batch, 1, queries, keys] cannot be extended over virtual tokens: "
-          "give one of [batch, keys]");
-    inputs.attention_mask = with_columns(inputs.attention_mask, count, 1);
-  }
+  if (inputs.attention_mask.defined()) inputs.attention_mask = extended(inputs.attention_mask, count);
   if (task != Task::sequence_classification) leave_out_types(inputs);
   if (soft) leave_out_positions(inputs);
   if (!soft && inputs.position_ids.defined()) inputs.position_ids = inputs.position_ids + count;

@@ -110,14 +110,15 @@ int64_t start_token(const GenerationConfig& config, const PreTrainedModel& model
 }
 
 /// The prompt is the encoder's; the decoder starts with one token of its own.
-Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config,
-                       const PreTrainedModel& model) {
+Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
+                       int64_t virtual_tokens) {
   const auto source = given.input_ids.to(model.device(), at::kLong).contiguous();
   check_vocabulary(source, model.config());
   // Without a mask an encoder reads all tokens, pad tokens too: transformers infers a decoder's mask only.
   const auto mask = given.attention_mask.defined() ? given_mask(given, source) : at::ones_like(source);
   check_rows(mask);
   Prompt prompt{.ids = at::full({source.size(0), 1}, start_token(config, model), source.options()),
+                .virtual_tokens = virtual_tokens,
                 .source_ids = source};
   check_vocabulary(prompt.ids, model.config());
   prompt.positions = at::zeros_like(prompt.ids);
@@ -136,7 +137,7 @@ Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const P
                int64_t virtual_tokens) {
   config.check();
   check_given(given);
-  if (is_encoder_decoder(model)) return prepare_decoder(given, config, model);
+  if (is_encoder_decoder(model)) return prepare_decoder(given, config, model, virtual_tokens);
   Prompt prompt{.ids = given.input_ids.to(model.device(), at::kLong).contiguous()};
   check_vocabulary(prompt.ids, model.config());
   const auto mask = mask_of(given, prompt.ids, config);

@@ -61,7 +61,7 @@ void StaticSteps::prepare(std::vector<std::string> adapters, int64_t guesses) {
 /// The one that is there, if it fits; else a new one, without buffers yet.
 void StaticSteps::make_room(const Prompt& prompt) {
   const bool has_source = prompt.source_ids.defined();
-  const int64_t source = has_source ? prompt.source_ids.size(1) : 0;
+  const int64_t source = has_source ? prompt.source_ids.size(1) + prompt.virtual_tokens : 0;
   const int64_t needed = std::max(prompt.cached() + guesses_, bucket_of(prompt).value_or(0));
   virtual_tokens_ = prompt.virtual_tokens;
   if (cache_ && cache_batch_ == prompt.batch() && capacity_ >= needed && source_capacity_ >= source) {

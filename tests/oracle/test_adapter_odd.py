@@ -29,6 +29,7 @@ ODD = {
     "ranks by start": {**Q, "rank_pattern": {"^model.layers.1.self_attn.q_proj": 3}},
     "ranks by pattern": {"target_modules": ["q_proj", "k_proj"], "rank_pattern": {r".*\.[01]\..*_proj": 3}, "alpha_pattern": {"k_proj": 1.5}},
     "ranks by two that match": {**Q, "rank_pattern": {"model.layers.0.self_attn.q_proj": 5, "q_proj": 3}},
+    "ranks by the first of two": {**Q, "rank_pattern": {"q_proj": 3, "layers.0.self_attn.q_proj": 5}, "alpha_pattern": {"q_proj": 9, "k_proj": 2, "1.self_attn.q_proj": 4}},
     "ranks of nobody": {**Q, "rank_pattern": {"q_pro": 5}, "alpha_pattern": {"no_such": 7}},
     "saved and so not adapted": {"target_modules": ["q_proj", "k_proj"], "modules_to_save": ["q_proj"]},
     "a head": {**Q, "modules_to_save": ["lm_head"]},

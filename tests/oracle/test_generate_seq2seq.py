@@ -87,6 +87,29 @@ def test_adapter(checkpoints, tmp_path, how):
     assert not torch.equal(want, theirs(checkpoint.fresh(), batch, 9, eos_token_id=None, **VARIED))
 
 
+PROMPTED = {
+    "prompt": (peft.PromptTuningConfig, {}), "prefix": (peft.PrefixTuningConfig, {"token_dim": 35}),
+    "p-tuning": (peft.PromptEncoderConfig, {}),
+}
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@pytest.mark.parametrize("name", ["prompt", "prefix", pytest.param("p-tuning", marks=pytest.mark.full)])
+def test_virtual_tokens(checkpoints, tmp_path, name, how):
+    """A soft prompt is the encoder's, and masked with its source; a prefix is the decoder's."""
+    checkpoint = checkpoints("t5-relu")
+    config, fields = PROMPTED[name]
+    made = peft.get_peft_model(checkpoint.fresh(), config(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4, **fields))
+    noisy(made, "t5 prompted", 1.0).save_pretrained(tmp_path / "adapter")
+    model = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "adapter").eval()
+    for padding in ("none", "left"):
+        batch = text_batch(seq=15, padding=padding)
+        want = theirs(model, batch, 9, eos_token_id=None, **VARIED)
+        flags = ("--ignore-eos", "--max-new-tokens", 9, *FLAGS, "--adapter", tmp_path / "adapter", *HOW[how])
+        same(ours(checkpoint.folder, batch, tmp_path, *flags), want)
+        assert not torch.equal(want, theirs(checkpoint.fresh(), batch, 9, eos_token_id=None, **VARIED))
+
+
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 def test_assisted(checkpoints, tmp_path, how):
     """Guesses of a draft encoder-decoder change no token."""

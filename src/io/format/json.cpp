@@ -69,6 +69,14 @@ Json parsed(std::string_view text, std::string_view label, JsonLimits limits) {
   parse_strict(text, sax);
   return sax.take();
 }
+
+template <class Json>
+Json read(const std::filesystem::path& path, JsonLimits limits) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return parsed<Json>({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, quote_path(path), limits);
+}
+
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view label, JsonLimits limits) {
@@ -80,9 +88,11 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 }
 
 json read_json_file(const std::filesystem::path& path, JsonLimits limits) {
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, quote_path(path), limits);
+  return read<json>(path, limits);
+}
+
+nlohmann::ordered_json read_ordered_json_file(const std::filesystem::path& path, JsonLimits limits) {
+  return read<nlohmann::ordered_json>(path, limits);
 }
 
 }  // namespace graft::io

@@ -25,5 +25,6 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 
 /// Throws IoError when the file cannot be read, else as parse_json with the path as label.
 nlohmann::json read_json_file(const std::filesystem::path& path, JsonLimits limits = {});
+nlohmann::ordered_json read_ordered_json_file(const std::filesystem::path& path, JsonLimits limits = {});
 
 }  // namespace graft::io

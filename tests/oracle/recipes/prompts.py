@@ -35,5 +35,11 @@ RECIPES = [
     p_tuning("gpt2", "gpt2-lm-untied", encoder_hidden_size=9),
     p_tuning("opt", "opt-lm-untied"),
     p_tuning("bert", "bert-class", "SEQ_CLS"),
+    # The decoder's half of a soft prompt is in the file and unused; a prefix is the decoder's. T5's heads are wider than T5 here.
+    prompt("t5", "t5-relu", "SEQ_2_SEQ_LM"),
+    prompt("t5-encoder", "t5-gated", "SEQ_2_SEQ_LM", num_transformer_submodules=1),
+    prefix("t5", "t5-relu", "SEQ_2_SEQ_LM", token_dim=35),
+    prefix("t5-projected", "t5-gated", "SEQ_2_SEQ_LM", token_dim=35, prefix_projection=True),
+    p_tuning("t5", "t5-relu", "SEQ_2_SEQ_LM"),
     p_tuning("lstm", "llama-gqa", encoder_reparameterization_type="LSTM", encoder_hidden_size=7, encoder_num_layers=3),
 ]
