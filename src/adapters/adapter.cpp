@@ -73,6 +73,18 @@ void check_tying(const Adapter& adapter, const Method& method, const PreTrainedM
     }
 }
 
+/// With bias="all" a layer in "modules_to_save" has its own bias already, which is no change of the base's;
+/// PEFT's file has both once more, named by where its wrapper, some module above the layer, keeps them.
+void take_other_biases(const PartBuild& build) {
+  for (const char* place : {".original_module", ".modules_to_save", ".modules_to_save.default"})
+    for (size_t end = 0; end != std::string::npos;) {
+      end = build.path.find('.', end + 1);
+      const auto under = end == std::string::npos ? "" : build.path.substr(end);
+      const auto key = std::string(build.root) + build.path.substr(0, end) + place + under + ".bias";
+      build.source.take_if_there(key, build.layer.bias.sizes());
+    }
+}
+
 std::string shape_text(at::IntArrayRef shape) {
   std::string text;
   for (const auto size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
@@ -242,14 +254,20 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     if (!method.tied || !shares_embedding(*target.layer, layers))
       adapter->parts.push_back({target, std::string(method.type), own_part(target)});
   if (method.tied) add_tied(std::string(method.type), method.tied);
+  const auto saved = saved_layers(config, model);
   if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";
-    for (const auto& target : all ? weighted_layers(model) : layers)
-      if (target.layer->bias.defined())
+    for (const auto& target : all ? weighted_layers(model) : layers) {
+      if (!target.layer->bias.defined()) continue;
+      const auto made = build(target);
+      if (std::any_of(saved.begin(), saved.end(), [&](const Target& s) { return s.path == target.path; }))
+        take_other_biases(made);
+      else
         adapter->parts.push_back(
-            {target, "bias", bias_part(build(target), is_adapted(target) ? "base_layer.bias" : "bias")});
+            {target, "bias", bias_part(made, is_adapted(target) ? "base_layer.bias" : "bias")});
+    }
   }
-  for (const auto& target : saved_layers(config, model))
+  for (const auto& target : saved)
     adapter->parts.push_back({target, "modules_to_save", replacement_part(build(target))});
   if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
     for (const auto& [target, indices] : token_targets(config, model))

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "adapters/method.h"
 #include "graft/error.h"
@@ -43,15 +44,33 @@ AdapterConfig with_number(const AdapterConfig& config, std::string_view field, i
   return config.with(field, std::to_string(value));
 }
 
+struct KeyShape {
+  int64_t heads, dim;
+};
+
+/// Of the keys in a cache, where it does not follow from the sizes that PEFT reads, which then needs to be
+/// told: T5's heads together may be wider or narrower than the model, Falcon's may have one key for all.
+std::optional<KeyShape> own_key_shape(const PreTrainedModel& model) {
+  const auto& sizes = model.config();
+  const int64_t heads = model_size(model, "num_attention_heads");
+  if (sizes.has("d_kv")) return KeyShape{heads, sizes.integer("d_kv")};
+  if (sizes.model_type() != "falcon") return {};
+  const bool grouped = sizes.boolean("new_decoder_architecture", false);
+  if (grouped && sizes.integer("num_kv_heads", heads) != heads)
+    throw ConfigError("[adapters] PREFIX_TUNING is not supported on " + model.architecture() +
+                      " with \"num_kv_heads\": PEFT's prefix has keys of its own for each head of a group");
+  return KeyShape{grouped || !sizes.boolean("multi_query", true) ? heads : 1,
+                  model_size(model, "token_dim") / heads};
+}
+
 /// Sizes that are set stay as they are, but for a prefix: it must have the shape of the keys, of which there
 /// may be fewer than queries.
 AdapterConfig fill_sizes(AdapterConfig config, const PreTrainedModel& model) {
   const bool prefix = config.peft_type() == "PREFIX_TUNING";
   const auto& sizes = model.config();
-  // T5's heads together may be wider or narrower than the model; PEFT then needs to be told.
-  if (prefix && !config.has("token_dim") && sizes.has("d_kv"))
-    config =
-        with_number(config, "token_dim", model_size(model, "num_attention_heads") * sizes.integer("d_kv"));
+  if (const auto own = prefix ? own_key_shape(model) : std::nullopt; own && !config.has("token_dim"))
+    config = with_number(with_number(config, "token_dim", own->heads * own->dim), "num_attention_heads",
+                         own->heads);
   for (const auto field : kSizes)
     if (!config.has(field))
       config = with_number(

@@ -101,6 +101,8 @@ def gradients(model) -> Batch:
     # One tensor has one gradient, under the first of its names.
     once = {}
     for key, value in by_file.items():
+        if ".modules_to_save." in key and key.replace(".modules_to_save.", ".").replace(".default.", ".") in by_file:
+            continue  # with bias="all" PEFT saves it under two names
         if value.is_floating_point() and (value.dim() or not torch.isnan(value)):
             once.setdefault(id(value), (key, value))
     return {"grad." + key: value for key, value in once.values()}

@@ -23,6 +23,9 @@ RECIPES = [
     recipe("one-layer", "llama-gqa", target_modules=["q_proj", "v_proj"], layers_to_transform=[1], layers_pattern="layers"),
     recipe("exclude", "llama-gqa", target_modules="all-linear", exclude_modules=["v_proj"]),
     recipe("bias-all", "opt-lm-untied", target_modules=["q_proj"], bias="all"),
+    # Refused once: the file has a saved head's bias under three names.
+    recipe("bias-all-head", "bert-class", r=2, target_modules=["query"], bias="all", task_type="SEQ_CLS"),
+    recipe("bias-all-deep-head", "roberta-class", r=2, target_modules=["query"], bias="all", task_type="SEQ_CLS"),
     recipe("bias-only", "opt-lm-untied", target_modules=["q_proj", "fc1"], bias="lora_only"),
     recipe("lora-bias", "opt-lm-untied", target_modules=["q_proj"], lora_bias=True),
     recipe("embedding", "llama-tied", r=3, target_modules=["embed_tokens", "q_proj", "lm_head"]),

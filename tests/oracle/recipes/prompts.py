@@ -30,6 +30,7 @@ RECIPES = [
     prefix("bert", "bert-class", "SEQ_CLS"),
     prefix("llama-class", "llama-class", "SEQ_CLS"),
     prefix("projected", "llama-gqa", prefix_projection=True, encoder_hidden_size=11),
+    prefix("falcon", "falcon-multi-query", num_attention_heads=1, token_dim=8),
     prefix("zero", "opt-lm-untied", init_weights="zero"),
     p_tuning("llama", "llama-gqa"),
     p_tuning("gpt2", "gpt2-lm-untied", encoder_hidden_size=9),
