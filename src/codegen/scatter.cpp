@@ -95,6 +95,13 @@ struct Row {
   Scatter (*make)(const Node&);
   bool (*applies)(const Node&);
 };
+/// ATen flattens both and asks for no more than that.
+bool has_a_row_for_each(const Node& n) {
+  auto rows = ir::value_of(n, "grad_output")->type().sizes;
+  if (rows.empty()) return false;
+  rows.pop_back();
+  return rows == ir::value_of(n, "indices")->type().sizes;
+}
 bool accumulates(const Node& n) {
   return ir::bool_of(n, "accumulate", false) && index_applies(n) &&
          ir::value_of(n, "values")->type().sizes.size() <= index_put(n).sizes.size();
@@ -107,7 +114,7 @@ bool has_dimensions_and_no_halves(const Node& n) {
 }
 constexpr std::array<Row, 6> rows = {{
     {"aten::embedding_dense_backward", embedding_dense_backward,
-     [](const Node& n) { return !ir::bool_of(n, "scale_grad_by_freq", false); }},
+     [](const Node& n) { return !ir::bool_of(n, "scale_grad_by_freq", false) && has_a_row_for_each(n); }},
     {"aten::index_add", index_add, has_dimensions_and_no_halves},
     {"aten::scatter_add", scatter_add, has_dimensions_and_no_halves},
     {"aten::index_put", index_put, accumulates},

@@ -177,8 +177,10 @@ const std::vector<Rule>& rules() {
        RUN(t[0].scatter_add(n[0], t[0].to(at::kLong).remainder(n[1]), t[0] * 2)), one_dim_and_size},
       {"$0.index_put({v0}, $1, true)", 2, both, RUN(t[0].index_put({t[2]}, t[1], true))},
       {"$0.index_put({v0 - 2, v0}, $1, true)", 2, both, RUN(t[0].index_put({t[2] - 2, t[2]}, t[1], true))},
-      {"at::embedding_dense_backward($0, v0, 4, #0, false)", 1, both,
-       RUN(at::embedding_dense_backward(t[0], t[1], 4, n[0], false)), one_to_three},
+      {"at::embedding_dense_backward($0, $0.select(-1, 0).to(at::kLong).remainder(4), 4, #0, false)", 1,
+       exact,
+       RUN(at::embedding_dense_backward(t[0], t[0].select(-1, 0).to(at::kLong).remainder(4), 4, n[0], false)),
+       one_to_three},
       {"$0.tril(#0)", 1, both, RUN(t[0].tril(n[0])), one_to_three},
       {"$0.roll(1, #0)", 1, both, RUN(t[0].roll(1, n[0])), one_dim},
       // changes in place

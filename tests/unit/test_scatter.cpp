@@ -377,6 +377,13 @@ TEST(Scatter, no_kernel_for_what_ATen_does_otherwise) {
 }
 )",
                    {at::randn({40, 77}), places({40}, 13)}, {0, 1});
+  expect_scattered(
+      R"(graph(%0 "a": f32[1, 3, 77], %1 "tokens": i64[3]) {
+  %2: f32[13, 77] = aten::embedding_dense_backward(grad_output=%0, indices=%1, num_weights=13, padding_idx=-1, scale_grad_by_freq=false)
+  return (%2)
+}
+)",
+      {at::randn({1, 3, 77}), places({3}, 13)}, {0, 1});
   expect_scattered(R"(graph(%0 "x": f32[5, 6], %1 "i": i64[4], %2 "values": f32[4, 6]) {
   %3: f32[5, 6] = aten::index_put(self=%0, indices=tensors[%1], values=%2, accumulate=false)
   return (%3)
