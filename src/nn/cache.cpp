@@ -105,7 +105,7 @@ void StaticCache::drop_last(int64_t tokens) {
 std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_tokens) {
   attended_length(new_tokens);  // compiled code would not notice that it writes past the end
   visitor.fixed(static_cast<int64_t>(layers_.size()));
-  if (layers_.empty() || !position_.defined()) {
+  if (seen_ == 0 && (layers_.empty() || !position_.defined())) {  // a model may have no layers at all
     visitor.refuse("the static cache has no buffers yet: its first call, which makes them, runs eagerly");
     return shared_from_this();
   }

@@ -116,7 +116,7 @@ def llama(rng):
 def mistral(rng):
     fields, dim = gated(rng)
     return fields | rng.some(hidden_act=rng.activation) | dict(
-        sliding_window=rng.choice([None, 1, 2, 5, 100]), rope_parameters=rope(rng, dim, fields["max_position_embeddings"]))
+        sliding_window=rng.choice([None, 2, 5, 100]), rope_parameters=rope(rng, dim, fields["max_position_embeddings"]))
 
 
 def layer_types(rng, layers, kinds=("full_attention", "sliding_attention")):
@@ -128,7 +128,7 @@ def qwen2(rng, own_head_dim=False):
     fields["use_sliding_window"] = rng.chance()
     kinds = ["full_attention", "sliding_attention"][: 1 + fields["use_sliding_window"]]
     return fields | rng.some(hidden_act=rng.activation) | layer_types(rng, fields["num_hidden_layers"], kinds) | dict(
-        sliding_window=rng.choice([1, 3, 6, 50]), max_window_layers=rng.choice([0, 1, 2, 28]), rope_parameters=rope(rng, dim, fields["max_position_embeddings"]))
+        sliding_window=rng.choice([2, 3, 6, 50]), max_window_layers=rng.choice([0, 1, 2, 28]), rope_parameters=rope(rng, dim, fields["max_position_embeddings"]))
 
 
 def qwen3(rng):
@@ -143,7 +143,7 @@ def gemma(rng):
 def gemma2(rng):
     fields, dim = gated(rng)
     return fields | rng.some(hidden_activation=rng.activation, attention_bias=True, query_pre_attn_scalar=rng.randrange(1, 60)) | dict(
-        sliding_window=rng.choice([1, 3, 6, 50]), attn_logit_softcapping=rng.choice([None, 50.0, 2.0, 5.0]), final_logit_softcapping=rng.choice([None, 30.0, 1.0]),
+        sliding_window=rng.choice([2, 3, 6, 50]), attn_logit_softcapping=rng.choice([None, 50.0, 2.0, 5.0]), final_logit_softcapping=rng.choice([None, 30.0, 1.0]),
         rope_parameters=rope(rng, dim, fields["max_position_embeddings"])) | layer_types(rng, fields["num_hidden_layers"])
 
 
