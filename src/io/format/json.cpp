@@ -87,9 +87,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
   return parsed<nlohmann::ordered_json>(text, label, limits);
 }
 
-json read_json_file(const std::filesystem::path& path, JsonLimits limits) {
-  return read<json>(path, limits);
-}
+json read_json_file(const std::filesystem::path& path, JsonLimits limits) { return read<json>(path, limits); }
 
 nlohmann::ordered_json read_ordered_json_file(const std::filesystem::path& path, JsonLimits limits) {
   return read<nlohmann::ordered_json>(path, limits);
