@@ -22,7 +22,7 @@ at::Tensor Embedding::apply(const at::Tensor& ids, const at::Tensor& with_weight
   try {
     return at::embedding(with_weight, ids, padding_idx_);
   } catch (const c10::IndexError&) {  // which says neither of which table nor how long it is
-    throw UsageError("[embedding] an index is not in " + path() + ", which has " +
+    throw UsageError("[embedding] an index is out of range in " + path() + ", which has " +
                      std::to_string(with_weight.size(0)) + " rows");
   }
 }
