@@ -87,5 +87,6 @@ def test_save_and_reload_in_python(checkpoints, name, tmp_path):
         if label == "whole":
             assert load_file(saved / "model.safetensors").keys() == load_file(checkpoint.folder / "model.safetensors").keys()
         else:
-            assert (saved / "model.safetensors.index.json").exists() or len(want) < 3
+            held = sum(tensor.nbytes for tensor in load_file(checkpoint.folder / "model.safetensors").values())
+            assert (saved / "model.safetensors.index.json").exists() or held <= limit or len(want) < 3
         shutil.rmtree(saved)
