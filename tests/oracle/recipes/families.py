@@ -1,5 +1,5 @@
 """An adding, a rotating and a scaling method on the families of models that the methods' own files do not have."""
-from peft import IA3Config, LoraConfig, OFTConfig
+from peft import HRAConfig, IA3Config, LoraConfig, OFTConfig
 
 from adapters import Recipe
 
@@ -40,5 +40,6 @@ RECIPES = [
     lora("t5-relu", task_type="SEQ_2_SEQ_LM"),
     ia3("t5-gated", task_type="SEQ_2_SEQ_LM"),
     oft("t5-relu", oft_block_size=11, target_modules=["q", "v", "wi"], full=True),
-    oft("convnext-class", oft_block_size=1, target_modules=["pwconv1"], full=True),
+    # PEFT's OFT cannot take these layers' inputs.
+    Recipe("hra-convnext", "convnext-class", lambda: HRAConfig(r=2, target_modules=["pwconv1"])),
 ]
