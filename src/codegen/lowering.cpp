@@ -32,6 +32,13 @@ const Reduction* find_reduction(const std::string& op) {
   return nullptr;
 }
 
+/// Of the memory that the value begins.
+Index element_at(const ir::Value& value, const Place& place) {
+  Index index;
+  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
+  return index;
+}
+
 }  // namespace
 
 ir::DType in_register(ir::DType dtype) {
@@ -141,12 +148,10 @@ int Lowering::buffer_of(const ir::Value& value, bool written) {
 int Lowering::load(const ir::Value& value, const Place& place,
                    const std::vector<Instruction::Indirect>& indirect) {
   accesses_.push_back({&value, place, !indirect.empty()});
-  Index index;
-  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
   return add({.op = Op::load,
               .dtype = in_register(value.type().dtype),
               .buffer = buffer_of(value, false),
-              .index = index,
+              .index = element_at(value, place),
               .indirect = indirect,
               .elements = value.type().span(),
               .guard = guard_});
@@ -233,24 +238,20 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
 }
 
 void Lowering::store(const ir::Value& value, const Place& place, int instruction) {
-  Index index;
-  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * value.type().strides[i];
   kernel_.code.push_back({.op = Op::store,
                           .dtype = dtype(instruction),
                           .args = {instruction},
                           .buffer = buffer_of(value, true),
-                          .index = index});
+                          .index = element_at(value, place)});
 }
 
 void Lowering::add_at(const ir::Value& result, int instruction, const Place& place,
                       const std::vector<Instruction::Indirect>& indirect, int flag) {
-  Index index;
-  for (size_t i = 0; i < place.size(); ++i) index = index + place[i] * result.type().strides[i];
   kernel_.code.push_back({.op = Op::store,
                           .dtype = dtype(instruction),
                           .args = {instruction},
                           .buffer = buffer_of(result, true),
-                          .index = index,
+                          .index = element_at(result, place),
                           .indirect = indirect,
                           .guard = flag,
                           .adds = true});

@@ -1,7 +1,7 @@
 // A sum with what was added to zeros, at places that are data, adds there to the other summand.
 //
-//   %2 = aten::embedding_dense_backward(%grad, %tokens, 50257, -1, false)   ->   %3 = aten::index_add(%w, 0,
-//   %tokens, %grad) %3 = aten::add(%w, %2)
+//   %2 = aten::embedding_dense_backward(%g, %tokens)   ->   %3 = aten::index_add(%w, 0, %tokens, %g)
+//   %3 = aten::add(%w, %2)
 //
 // A weight that is looked up in and multiplied with has its gradient from both: without this, three passes
 // over memory of its size for a few of its rows.

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "ir/arguments.h"
@@ -13,6 +12,31 @@ namespace graft::runtime {
 namespace {
 
 using codegen::root_of;
+
+struct Function {
+  Epilogue epilogue;
+  const char* op;
+  const char* form;  ///< gelu's `approximate`; oneDNN looks at it for no other
+  const char* one_dnn;
+  at::Tensor (*apply)(const at::Tensor&);
+};
+constexpr Function functions[] = {
+    {Epilogue::relu, "aten::relu", "none", "relu", [](const at::Tensor& x) { return at::relu(x); }},
+    {Epilogue::gelu, "aten::gelu", "none", "gelu", [](const at::Tensor& x) { return at::gelu(x); }},
+    {Epilogue::gelu_tanh, "aten::gelu", "tanh", "gelu",
+     [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
+    {Epilogue::silu, "aten::silu", "none", "swish", [](const at::Tensor& x) { return at::silu(x); }},
+    {Epilogue::sigmoid, "aten::sigmoid", "none", "sigmoid",
+     [](const at::Tensor& x) { return at::sigmoid(x); }},
+    {Epilogue::tanh, "aten::tanh", "none", "tanh", [](const at::Tensor& x) { return at::tanh(x); }},
+};
+
+/// Null for none.
+const Function* row_of(Epilogue epilogue) {
+  const auto* row = std::find_if(std::begin(functions), std::end(functions),
+                                 [&](const Function& each) { return each.epilogue == epilogue; });
+  return row == std::end(functions) ? nullptr : row;
+}
 
 /// Whether the kernel's one function takes all of a value that no other step touches.
 bool passes_on_all(const codegen::Schedule& schedule, const codegen::Step& kernel, const ir::Value& root) {
@@ -32,18 +56,10 @@ bool passes_on_all(const codegen::Schedule& schedule, const codegen::Step& kerne
 }  // namespace
 
 std::optional<Epilogue> epilogue_of(const ir::Node& node) {
-  static const std::unordered_map<std::string, Epilogue> known{{"aten::relu", Epilogue::relu},
-                                                               {"aten::silu", Epilogue::silu},
-                                                               {"aten::sigmoid", Epilogue::sigmoid},
-                                                               {"aten::tanh", Epilogue::tanh}};
-  if (node.op() == "aten::gelu") {
-    const auto form = ir::string_of(node, "approximate").value_or("none");
-    if (form == "none") return Epilogue::gelu;
-    if (form == "tanh") return Epilogue::gelu_tanh;
-    return std::nullopt;
-  }
-  const auto found = known.find(node.op());
-  return found == known.end() ? std::nullopt : std::optional(found->second);
+  const auto form = ir::string_of(node, "approximate").value_or("none");
+  for (const auto& row : functions)
+    if (node.op() == row.op && form == row.form) return row.epilogue;
+  return std::nullopt;
 }
 
 std::vector<std::pair<const ir::Node*, const ir::Node*>> functions_after(
@@ -64,43 +80,13 @@ std::vector<std::pair<const ir::Node*, const ir::Node*>> functions_after(
 }
 
 OneDnnName one_dnn_name(Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::relu:
-      return {"relu", ""};
-    case Epilogue::gelu:
-      return {"gelu", "none"};
-    case Epilogue::gelu_tanh:
-      return {"gelu", "tanh"};
-    case Epilogue::silu:
-      return {"swish", ""};
-    case Epilogue::sigmoid:
-      return {"sigmoid", ""};
-    case Epilogue::tanh:
-      return {"tanh", ""};
-    case Epilogue::none:
-      break;
-  }
-  return {"none", ""};
+  const auto* row = row_of(epilogue);
+  return row ? OneDnnName{row->one_dnn, row->form} : OneDnnName{"none", ""};
 }
 
 at::Tensor apply(Epilogue epilogue, const at::Tensor& x) {
-  switch (epilogue) {
-    case Epilogue::relu:
-      return at::relu(x);
-    case Epilogue::gelu:
-      return at::gelu(x);
-    case Epilogue::gelu_tanh:
-      return at::gelu(x, "tanh");
-    case Epilogue::silu:
-      return at::silu(x);
-    case Epilogue::sigmoid:
-      return at::sigmoid(x);
-    case Epilogue::tanh:
-      return at::tanh(x);
-    case Epilogue::none:
-      break;
-  }
-  return x;
+  const auto* row = row_of(epilogue);
+  return row ? row->apply(x) : x;
 }
 
 }  // namespace graft::runtime

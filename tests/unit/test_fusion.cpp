@@ -4,26 +4,17 @@
 
 #include "compiled_check.h"
 #include "passes/pipeline.h"
+#include "step_counts.h"
 
 namespace graft::codegen {
 namespace {
 
-struct Counts {
-  int kernels = 0, calls = 0;
-  bool operator==(const Counts&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const Counts& c) {
-    return out << c.kernels << " kernels, " << c.calls << " calls";
-  }
-};
+using testing_tools::Counts;
 
 /// Launches and calls of the compiled graph, which is run too.
 Counts counts_of(const std::string& text) {
   testing_tools::expect_same_both_ways(text);
-  auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
-  Counts counts;
-  for (const auto& step : schedule(graph).steps) ++(step.external ? counts.calls : counts.kernels);
-  return counts;
+  return testing_tools::counts_of(text);
 }
 
 Counts kernels(int n) { return {n, 0}; }

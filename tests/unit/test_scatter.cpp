@@ -1,6 +1,5 @@
 // Elements added at places that are data: kernels that compute what they add, the same numbers as ATen's, and
 // the same to the last bit whatever the number of threads.
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 
@@ -8,36 +7,17 @@
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "passes/pipeline.h"
+#include "step_counts.h"
+#include "threads.h"
 
 namespace graft {
 namespace {
 
 using at::Tensor;
+using testing_tools::Counts;
+using testing_tools::counts_of;
+using testing_tools::Threads;
 using Tensors = std::vector<Tensor>;
-
-struct Threads {
-  explicit Threads(int n) { at::set_num_threads(n); }
-  ~Threads() { at::set_num_threads(before); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-  int before = at::get_num_threads();
-};
-
-struct Counts {
-  int kernels = 0, calls = 0;
-  bool operator==(const Counts&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const Counts& c) {
-    return out << c.kernels << " kernels, " << c.calls << " calls";
-  }
-};
-
-Counts counts_of(const std::string& text) {
-  auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
-  Counts counts;
-  for (const auto& step : codegen::schedule(graph).steps) ++(step.external ? counts.calls : counts.kernels);
-  return counts;
-}
 
 /// As over ATen, equal with 1, 2 and 3 threads, and so many launches and calls.
 void expect_scattered(const std::string& text, const Tensors& inputs, Counts counts) {

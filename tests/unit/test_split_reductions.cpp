@@ -1,22 +1,16 @@
 // Reductions that several threads share: the same numbers as ATen's, and the same to the last bit whatever
 // the number of threads.
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
 #include "passes/pipeline.h"
 #include "target/cpu/plan.h"
+#include "threads.h"
 
 namespace graft::cpu {
 namespace {
 
-struct Threads {
-  explicit Threads(int n) { at::set_num_threads(n); }
-  ~Threads() { at::set_num_threads(before); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-  int before = at::get_num_threads();
-};
+using testing_tools::Threads;
 
 /// The plans of the graph's kernels.
 std::vector<Plan> plans_of(const std::string& text) {
