@@ -27,7 +27,7 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage()
 
 /// The memory goes; the tensor keeps its shape, and its version: what it held is what it will hold again.
 void empty(const at::Tensor& tensor) {
-  storage_of(tensor)->set_data_ptr_noswap(at::DataPtr(nullptr, at::Device(at::kCPU)));
+  storage_of(tensor)->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
   storage_of(tensor)->set_nbytes(0);
 }
 
@@ -37,8 +37,13 @@ void fill(const at::Tensor& tensor, const at::Tensor& all, int64_t offset) {
   auto* const place = static_cast<char*>(all.data_ptr()) + offset * static_cast<int64_t>(all.element_size());
   storage_of(tensor)->set_data_ptr_noswap(at::DataPtr(
       place, owner.release(), [](void* held) { delete static_cast<at::Tensor*>(held); },
-      at::Device(at::kCPU)));
+      tensor.device()));
   storage_of(tensor)->set_nbytes(tensor.nbytes());
+}
+
+/// Shares are kept, and travel, in the CPU's memory, whatever the device.
+at::TensorOptions on_host(const at::TensorOptions& options) {
+  return options.device(at::kCPU).pinned_memory(options.device().is_cuda());
 }
 
 /// Those of layers, with the layer's path. What a model has beside layers (a class token, a table of
@@ -74,7 +79,8 @@ ShardedBase::ShardedBase(const Subject& subject, int rank, int processes, const 
     : processes_(processes) {
   const at::NoGradGuard no_grad;
   for (const auto& [path, weight] : frozen_weights(subject)) {
-    if (!weight.is_cpu()) throw UsageError("[train] zero_stage 3 is for models on the CPU so far");
+    if (!weight.is_cpu() && !weight.is_cuda())
+      throw UsageError("[train] zero_stage 3 is for models on CPUs and GPUs, not on " + weight.device().str());
     add(unit_of(path), weight);
   }
   std::vector<at::Tensor> pieces;
@@ -118,7 +124,7 @@ at::Tensor ShardedBase::take_share(Pack& pack, int rank, int size) {
   pack.share = rounded_up((last.offset + last.tensor.numel() + size - 1) / size,
                           std::max<int64_t>(1, kAlignment / item));
   pack.options = last.tensor.options();
-  auto mine = at::zeros({pack.share}, pack.options);
+  auto mine = at::zeros({pack.share}, on_host(pack.options));
   const int64_t begin = rank * pack.share, end = begin + pack.share;
   for (const auto& [tensor, offset] : pack.weights) {
     const int64_t from = std::max(begin, offset), to = std::min(end, offset + tensor.numel());
@@ -129,7 +135,7 @@ at::Tensor ShardedBase::take_share(Pack& pack, int rank, int size) {
     const auto sizes = tensor.sizes().vec();
     impl->set_allow_tensor_metadata_change(true);
     impl->set_storage_keep_dtype(c10::Storage(c10::Storage::use_byte_size_t(), 0,
-                                              at::DataPtr(nullptr, at::Device(at::kCPU)),
+                                              at::DataPtr(nullptr, tensor.device()),
                                               /*allocator=*/nullptr, /*resizable=*/false));
     impl->set_storage_offset(0);
     impl->set_sizes_contiguous(sizes);
@@ -241,7 +247,7 @@ void ShardedBase::start(Unit& unit) {
   const at::NoGradGuard no_grad;
   hold(unit.bytes);
   for (auto& [dtype, pack] : unit.packs) {
-    pack.all = at::empty({processes_, pack.share}, pack.options);
+    pack.all = at::empty({processes_, pack.share}, on_host(pack.options));
     unit.fetches.push_back(shares_->fetch(pack.piece, pack.all));
   }
 }
@@ -251,8 +257,10 @@ void ShardedBase::finish(Unit& unit) {
   const Recorder::Pause no_part_of_the_program;
   for (const auto& fetch : unit.fetches) fetch->wait();
   unit.fetches.clear();
-  for (auto& [dtype, pack] : unit.packs)
+  for (auto& [dtype, pack] : unit.packs) {
+    pack.all = pack.all.to(pack.options.device(), /*non_blocking=*/true);
     for (const auto& [tensor, offset] : pack.weights) fill(tensor, pack.all, offset);
+  }
   unit.there = true;
   for (const auto& [key, copy] : unit.copies) {
     copy->make();

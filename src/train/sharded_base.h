@@ -55,8 +55,8 @@ class ShardedBase : public Residency {
     int64_t share = 0;  ///< elements of each process
     size_t piece = 0;
     at::TensorOptions options;
-    at::Tensor mine;  ///< [share]
-    at::Tensor all;   ///< [processes, share], while it is there or on its way
+    at::Tensor mine;  ///< [share], on the CPU
+    at::Tensor all;   ///< [processes, share], while it is there, or on the CPU on its way
   };
   /// What comes and goes together: a block, or a layer outside of all blocks.
   struct Unit {

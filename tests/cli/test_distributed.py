@@ -163,10 +163,10 @@ def test_torchrun_starts_it_too(runs):
 class Running:
     """Three processes in the middle of a long run."""
 
-    def __init__(self, runs, *flags):
+    def __init__(self, runs, *flags, start=command):
         self.out = runs.folder / "long"
         self.process = subprocess.Popen(
-            command(3, *runs.flags("long", "--save-steps", 5, "--save-total-limit", 2, *flags, tokens="long.safetensors")),
+            start(3, *runs.flags("long", "--save-steps", 5, "--save-total-limit", 2, *flags, tokens="long.safetensors")),
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "GRAFT_PEER_TIMEOUT": "3"})
         deadline = time.time() + 120
         while not list(self.out.glob("checkpoint-*")):

@@ -278,7 +278,7 @@ std::unique_ptr<Shares> share(const std::shared_ptr<ProcessGroup>& group, std::v
   const auto gloo = std::dynamic_pointer_cast<GlooGroup>(group);
   if (!gloo) return nullptr;
   for (const auto& piece : pieces)
-    if (!piece.is_cpu()) throw Error("[dist] weights are shared out (zero_stage 3) on the CPU only so far");
+    if (!piece.is_cpu()) throw Error("[dist] what is shared out is kept on the CPU, not on " + piece.device().str());
   return make_shares(group, gloo->another(), gloo->watch(), std::move(pieces));
 }
 
