@@ -27,7 +27,7 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
           options, {model_->state_->program})),
       eager_(options.backend == Backend::eager) {
   if (eager_) return;
-  const std::unique_lock<std::shared_mutex> lock(model_->state_->guard);
+  const std::unique_lock<FairSharedMutex> lock(model_->state_->guard);
   model_->state_->compiled = true;
 }
 
@@ -54,7 +54,7 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
   if (eager_) return model_->forward(inputs, call);
   {
-    const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
+    const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
     const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
     if (!prompt.any() || !inputs.past_key_values) return compiled_(inputs, gates(inputs, call), prompt);
     // Whether a cache holds the virtual tokens already is known on the host only.
@@ -67,7 +67,7 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
 
 std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,
                                        const std::string& level) const {
-  const std::shared_lock<std::shared_mutex> lock(model_->state_->guard);
+  const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
   const auto table = gates(inputs, call);
   return compiled_.explain(inputs, table, model_->state_->virtual_tokens(call.adapter_names), level);
 }

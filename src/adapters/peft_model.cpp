@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Exclusive = std::unique_lock<std::shared_mutex>;
+using Exclusive = std::unique_lock<FairSharedMutex>;
+using Shared = std::shared_lock<FairSharedMutex>;
 
 /// Where what an adapter's parts share stands in the module tree.
 std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.number); }
@@ -302,7 +303,7 @@ PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
 PeftModel::~PeftModel() = default;
 
 ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
-  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  const Shared lock(state_->guard);
   const auto routing = call.adapter_names.empty()
                            ? state_->routing->get()
                            : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
@@ -314,7 +315,7 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
 }
 
 int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
-  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  const Shared lock(state_->guard);
   const auto* adapter = state_->prompting(call.adapter_names);
   return adapter ? adapter->config.integer("num_virtual_tokens") : 0;
 }
@@ -330,13 +331,17 @@ void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config
 
 void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
                              const LoadAdapterOptions& options) {
+  std::unique_ptr<adapters::Adapter> adapter;
+  {
+    const Shared lock(state_->guard);  // calls go on while the file is read
+    state_->check_new(name);
+    auto source = adapters::GivenSource::open(dir, options.dtype);
+    adapter = adapters::build_adapter(name, AdapterConfig::from_pretrained(dir), *model_, source);
+    source.finish(*model_);
+    adapter->trainable = options.is_trainable;
+  }
   const Exclusive lock(state_->guard);
-  state_->check_new(name);
-  const auto config = AdapterConfig::from_pretrained(dir);
-  auto source = adapters::GivenSource::open(dir, options.dtype);
-  auto adapter = adapters::build_adapter(name, config, *model_, source);
-  source.finish(*model_);
-  adapter->trainable = options.is_trainable;
+  state_->check_new(name);  // another thread may have been faster
   state_->add(std::move(adapter));
 }
 
@@ -375,7 +380,7 @@ void PeftModel::reserve(size_t count, const AdapterConfig& config) {
 }
 
 void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const {
-  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  const Shared lock(state_->guard);
   const auto& adapter = state_->get(name);
   fs::create_directories(dir);
   save_checkpoint(dir, adapter.state_dict(), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
@@ -463,7 +468,7 @@ void PeftModel::update_and_allocate(const std::string& name, int64_t step) {
 }
 
 NamedTensors PeftModel::allocation_state(const std::string& name) const {
-  const std::shared_lock<std::shared_mutex> lock(state_->guard);
+  const Shared lock(state_->guard);
   return adapters::allocation_state(state_->get(name));
 }
 
@@ -482,6 +487,7 @@ void PeftModel::scale_adapter(const std::string& name, double factor) {
 }
 
 std::vector<std::string> PeftModel::adapter_names() const {
+  const Shared lock(state_->guard);
   std::vector<std::string> names;
   for (const auto& adapter : state_->all) names.push_back(adapter->name);
   return names;

@@ -1,10 +1,9 @@
 // What a PeftModel holds.
 #pragma once
-#include <shared_mutex>
-
 #include "adapters/adapter.h"
 #include "adapters/prompt.h"
 #include "graft/peft.h"
+#include "support/fair_shared_mutex.h"
 
 namespace graft {
 
@@ -23,7 +22,7 @@ struct PeftModel::State {
   /// them.
   std::vector<std::unique_ptr<adapters::Adapter>> vacant;
   /// Held shared by calls, alone by what changes adapters: a call sees them as they were when it began.
-  mutable std::shared_mutex guard;
+  mutable FairSharedMutex guard;
   bool compiled = false;  ///< some program knows the slots
   std::vector<std::string> active, merged;
   bool disabled = false;

@@ -1,4 +1,4 @@
-// What several threads may do at once: one model called, one file read, one tokenizer used.
+// What several threads may do at once: one model called, one file read, adapters changed between calls.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "graft/model.h"
+#include "graft/peft.h"
 #include "graft/safetensors.h"
 #include "graft/tokenizer.h"
 #include "unit/temp_dir.h"
@@ -60,6 +61,55 @@ TEST(Concurrent, WritersOfOneNameLeaveOneWholeFile) {
   const auto value = SafetensorsFile::open(path)->tensor("t");
   EXPECT_TRUE(torch::equal(value, value[0].expand({1000})));
 }
+
+class ConcurrentAdapters : public testing::TestWithParam<Backend> {};
+
+TEST_P(ConcurrentAdapters, ComeAndGoBetweenCalls) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(2);
+  const auto base = AutoModelForAny::from_config(Config::from_json(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 31, "hidden_size": 12, "intermediate_size": 20,
+    "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1})"));
+  const LoraConfig config{.r = 2, .target_modules = {"q_proj", "down_proj"}};
+  const auto peft = get_peft_model(base, config, "kept");
+  for (const auto& [name, tensor] : peft->state_dict("kept")) tensor.normal_();
+  const TempDir dir;
+  peft->save_adapter(dir.path() / "guest", "kept");
+  peft->reserve(2, config);
+  const auto model = compile(peft, {.backend = GetParam(), .fullgraph = true});
+  const ModelInputs inputs{.input_ids = torch::arange(8).view({2, 4})};
+  const AdapterCall call{.adapter_names = {"kept", "__base__"}};
+  const auto want = model(inputs, call).logits;
+  model(inputs, call);  // checked twice
+  const auto recompiles = counters().recompiles;
+
+  std::vector<std::string> wrong(kThreads);
+  in_threads([&](int i) {
+    const torch::NoGradGuard thread_no_grad;
+    const auto guest = "guest" + std::to_string(i);
+    for (int round = 0; round < kRounds; ++round) {
+      if (i < 2) {
+        if (!torch::allclose(model(inputs, call).logits, want)) wrong[i] = "another result";
+        continue;
+      }
+      peft->load_adapter(dir.path() / "guest", guest);
+      peft->scale_adapter(guest, 3.0);
+      peft->set_adapter(guest);
+      peft->hotswap_adapter(dir.path() / "guest", guest);
+      const auto names = peft->adapter_names();
+      if (std::find(names.begin(), names.end(), guest) == names.end()) wrong[i] = "it is not there";
+      peft->set_adapter("kept");
+      peft->delete_adapter(guest);
+    }
+  });
+  EXPECT_EQ(wrong, std::vector<std::string>(kThreads));
+  EXPECT_EQ(counters().recompiles, recompiles);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ConcurrentAdapters, testing::Values(Backend::eager, Backend::graft),
+                         [](const auto& info) {
+                           return std::string(info.param == Backend::eager ? "eager" : "graft");
+                         });
 
 }  // namespace
 }  // namespace graft
