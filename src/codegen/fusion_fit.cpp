@@ -15,6 +15,9 @@ constexpr size_t max_nodes = 48, max_buffers = 20;
 // Rows so few and so long (long_row) want several threads each, which a kernel that goes on over all rows
 // cannot give them.
 constexpr int64_t few_rows = 64;
+// Points of a row that do not stay near the core: going over it a second time is no better than a kernel of
+// its own, which can write in place.
+constexpr int64_t far_row = 1 << 17;
 
 bool row_level(const Value& value, const Space& space) { return points(space) != value.type().numel(); }
 
@@ -34,6 +37,13 @@ bool reduces_rows(const Node& node, const Space& space) {
          space.back().reduced && (rows >= few_rows || row <= long_row);
 }
 
+/// The unit is done with rows that it would have to fetch again.
+bool rows_are_far(const Unit& unit) {
+  const int64_t rows = kept_points(unit.space);
+  return rows < few_rows && points(unit.space) / std::max<int64_t>(rows, 1) >= far_row &&
+         std::any_of(unit.nodes.begin(), unit.nodes.end(), [](const Node* n) { return !is_pointwise(*n); });
+}
+
 std::optional<Space> united_space(const Node& node, const Unit& unit) {
   if (!is_pointwise(node)) {
     const auto& sizes = ir::value_of(node, "self")->type().sizes;
@@ -43,7 +53,8 @@ std::optional<Space> united_space(const Node& node, const Unit& unit) {
     return unite(unit.space, space_over(sizes, dims_reduced_by(node)));
   }
   const auto& sizes = node.output().type().sizes;
-  if (points_of(node) == points(unit.space)) return refine(unit.space, sizes);
+  if (points_of(node) == points(unit.space))
+    return rows_are_far(unit) ? std::nullopt : refine(unit.space, sizes);
   if (points_of(node) == kept_points(unit.space)) return refine_kept(unit.space, sizes);
   if (once_level(node.output(), unit.space) &&
       std::any_of(unit.nodes.begin(), unit.nodes.end(),

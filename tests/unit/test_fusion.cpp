@@ -227,6 +227,27 @@ TEST(Fusion, no_few_long_rows_into_one_number) {
   EXPECT_EQ(counts_of(cross_entropy("3", "40000", "f32", "1")), kernels(2));
 }
 
+/// A gradient's norm, and the gradient by it.
+std::string normed(const std::string& type) {
+  return "graph(%0 \"x\": " + type + R"() {
+  %1: )" +
+         type + R"( = aten::mul.Tensor(self=%0, other=%0)
+  %2: f32[] = aten::sum(self=%1)
+  %3: )" +
+         type + R"( = aten::div.Tensor(self=%0, other=%2)
+  return (%3)
+}
+)";
+}
+
+TEST(Fusion, a_row_that_is_near_is_walked_over_again) {
+  EXPECT_EQ(counts_of(normed("f32[300, 400]")), kernels(1));
+}
+
+TEST(Fusion, no_row_that_is_far_is_walked_over_again) {
+  EXPECT_EQ(counts_of(normed("f32[400, 400]")), kernels(2));
+}
+
 TEST(Fusion, CrossEntropyBackward) {
   EXPECT_EQ(
       counts_of(R"(graph(%0 "grad": f32[], %1 "log_p": f32[5, 33], %2 "targets": i64[5], %3 "total": f32[]) {
