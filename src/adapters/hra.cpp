@@ -93,10 +93,19 @@ class HraConv : public HraPart {
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     const auto [u, v] = rotation();
-    const auto narrow = u.t().reshape({-1, shape_.in, shape_.kernel[0], shape_.kernel[1]});
-    const auto widen =
-        at::matmul(layer().weight.flatten(1).to(v.scalar_type()), v).view({shape_.out, -1, 1, 1});
+    const auto& conv = layer();
+    const auto rows = conv.weight.flatten(1).to(v.scalar_type());
     const auto part = cast_to(gate.part(x), U);
+    if (conv.weight.scalar_type() != U.scalar_type()) {
+      // In the adapter's precision the whole layer: a difference of two results that were rounded to the
+      // layer's would lose what the rotation is about.
+      const auto turned = (rows - at::matmul(at::matmul(rows, v), u.t())).view(conv.weight.sizes());
+      const auto bias = conv.bias.defined() ? conv.bias.to(U.scalar_type()) : at::Tensor();
+      const auto made = at::conv2d(part, turned, bias, shape_.stride, shape_.padding);
+      return gate.is_all() ? made.to(x.scalar_type()) : gate.put(next(x), made);
+    }
+    const auto narrow = u.t().reshape({-1, shape_.in, shape_.kernel[0], shape_.kernel[1]});
+    const auto widen = at::matmul(rows, v).view({shape_.out, -1, 1, 1});
     const auto taken = at::conv2d(at::conv2d(part, narrow, {}, shape_.stride, shape_.padding), widen);
     return gate.add(next(x), -taken);
   }

@@ -173,7 +173,7 @@ class Running:
             assert self.process.poll() is None and time.time() < deadline, self.process.stderr.read()
             time.sleep(0.05)
 
-    def send(self, rank, what):
+    def pid(self, rank):
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (folder / "environ").read_bytes().split(b"\0")
@@ -181,9 +181,11 @@ class Running:
             except OSError:
                 continue
             if str(self.out).encode() in words and f"RANK={rank}".encode() in environment and b"launch" not in words.split(b"\0"):
-                os.kill(int(folder.name), what)
-                return
+                return int(folder.name)
         raise LookupError(rank)
+
+    def send(self, rank, what):
+        os.kill(self.pid(rank), what)
 
     def end(self):
         _, errors = self.process.communicate(timeout=120)
@@ -207,6 +209,15 @@ def test_a_process_that_is_gone_is_named(runs, rank, what):
     done = subprocess.run(command(2, *runs.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_writing_to_one_that_is_gone_is_no_end(runs):
+    running = Running(runs)
+    for rank in range(3):
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{running.pid(rank)}/status").read_text().splitlines())
+        assert int(status["SigIgn"], 16) >> (signal.SIGPIPE - 1) & 1
+    running.send(0, signal.SIGKILL)
+    running.end()
 
 
 def test_an_error_on_one_is_known_to_all(runs):

@@ -5,6 +5,7 @@
 #include <c10/util/Flags.h>
 
 #include <torch/csrc/autograd/autograd.h>
+#include <csignal>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -69,10 +70,17 @@ void hush_torch() {
     FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, kErrorsOnly);
 }
 
+/// Writing to a process that is gone would end this one too, before it can say who is gone. torch relies on
+/// Python, which ignores the signal.
+void survive_broken_pipes() {
+  struct sigaction now{};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 class GlooGroup : public ProcessGroup {
  public:
   explicit GlooGroup(const ProcessGroupOptions& o)
-      : store_((hush_torch(), meet(o))),
+      : store_((hush_torch(), survive_broken_pipes(), meet(o))),
         rank_(o.rank),
         size_(o.size),
         timeout_(o.timeout),
@@ -278,7 +286,8 @@ std::unique_ptr<Shares> share(const std::shared_ptr<ProcessGroup>& group, std::v
   const auto gloo = std::dynamic_pointer_cast<GlooGroup>(group);
   if (!gloo) return nullptr;
   for (const auto& piece : pieces)
-    if (!piece.is_cpu()) throw Error("[dist] what is shared out is kept on the CPU, not on " + piece.device().str());
+    if (!piece.is_cpu())
+      throw Error("[dist] what is shared out is kept on the CPU, not on " + piece.device().str());
   return make_shares(group, gloo->another(), gloo->watch(), std::move(pieces));
 }
 
