@@ -70,7 +70,7 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
     return text.str();
   }
   before.restore();
-  const auto parts = parts_of(*captured);
+  const auto parts = parts_of(*captured, options.backend);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
   for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources))
     text << "  " << line << "\n";

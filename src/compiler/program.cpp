@@ -46,7 +46,7 @@ ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
   const bool is_step = loss && loss->type().numel() == 1 && ir::is_floating(loss->type().dtype);
   if (!is_step || options.backend != Backend::graft || options.regional) return graph;
-  passes::run_passes(passes::joint_passes(), graph);
+  passes::run_passes(passes::joint_kernel_passes(), graph);
   return autograd::with_recomputation(graph, 1);
 }
 
@@ -62,7 +62,7 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       gradients_(capture.gradients),
       forward_results_(capture.forward_results) {
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
-  auto parts = parts_of(capture);
+  auto parts = parts_of(capture, options.backend);
   forward_inputs_ = std::move(parts.forward_inputs);
   backward_inputs_ = std::move(parts.backward_inputs);
   Bindings bindings;
@@ -95,7 +95,7 @@ bool Program::mutated(size_t input) const {
                      [&](const Mutation& m) { return m.input == input; });
 }
 
-Parts parts_of(const Capture& capture) {
+Parts parts_of(const Capture& capture, Backend backend) {
   Parts parts;
   auto joint = ir::clone(capture.graph);
   if (capture.gradients.empty()) {
@@ -104,7 +104,8 @@ Parts parts_of(const Capture& capture) {
     return parts;
   }
   const Stopwatch watch("partition");
-  passes::run_passes(passes::joint_passes(), joint);
+  passes::run_passes(backend == Backend::graft ? passes::joint_kernel_passes() : passes::joint_passes(),
+                     joint);
   // Memory is what training is short of; to write once more what a product reads costs less than the product.
   autograd::PartitionOptions how{.recompute_materialized = true};
   for (const auto& mutation : capture.mutations) how.mutated_inputs.push_back(mutation.input);

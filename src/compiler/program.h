@@ -18,7 +18,7 @@ struct Parts {
   std::optional<ir::Graph> backward;
   std::vector<size_t> backward_inputs;  ///< that the backward part takes directly, after the saved values
 };
-Parts parts_of(const Capture& capture);
+Parts parts_of(const Capture& capture, Backend backend);
 
 class Program : public std::enable_shared_from_this<Program> {
  public:

@@ -27,6 +27,16 @@ const std::vector<Pass>& joint_passes() {
   return passes;
 }
 
+const std::vector<Pass>& joint_kernel_passes() {
+  static const std::vector<Pass> passes = {
+      {"plain-creation", make_creation_plain},
+      // Of a normalisation the cut then sees what is small, to be saved, and what kernels compute in passing.
+      {"decompose", decomp::decompose},
+      {"dead-code", eliminate_dead_code},
+  };
+  return passes;
+}
+
 const std::vector<Pass>& compile_passes() {
   static const std::vector<Pass> passes = {
       {"plain-creation", make_creation_plain},

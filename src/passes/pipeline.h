@@ -17,6 +17,8 @@ struct Pass {
 
 /// On the joint graph of forward and backward, before it is cut.
 const std::vector<Pass>& joint_passes();
+/// The same where both become kernels.
+const std::vector<Pass>& joint_kernel_passes();
 /// On each graph that is compiled.
 const std::vector<Pass>& compile_passes();
 /// Any of them; null for an unknown name.

@@ -74,7 +74,7 @@ struct Action {
 };
 
 struct Frame {
-  at::Tensor arena;
+  c10::Storage arena;  // over the memory of this run
   std::vector<at::Tensor> table;
   std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
   std::vector<void*> pointers;

@@ -21,6 +21,7 @@
 #include "ir/op_traits.h"
 #include "runtime/action.h"
 #include "runtime/action_times.h"
+#include "runtime/arena_pool.h"
 #include "runtime/epilogue.h"
 #include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
@@ -80,7 +81,9 @@ class Scheduled : public Executable {
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) override {
     TORCH_CHECK(inputs.size() == inputs_, "the program takes ", inputs_, " inputs, got ", inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
+    const runtime::ArenaPool::Loan memory(*arenas_, arena_bytes_);
     auto frame = take();
+    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), at::kCPU));
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     try {
@@ -419,19 +422,15 @@ class Scheduled : public Executable {
 
   std::unique_ptr<Frame> new_frame() const {
     auto frame = std::make_unique<Frame>();
-    frame->arena = at::empty({arena_bytes_ + runtime::kBufferAlignment}, at::kByte);
+    frame->arena = c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(arena_bytes_),
+                                at::DataPtr(nullptr, at::kCPU), /*allocator=*/nullptr, /*resizable=*/false);
     frame->table.resize(slots_.size());
     frame->kept.resize(slots_.size());
     frame->pointers.resize(most_buffers_);
-    const auto start = reinterpret_cast<uintptr_t>(frame->arena.data_ptr());
-    const auto skew = static_cast<int64_t>(-start & (runtime::kBufferAlignment - 1));
     for (size_t s = 0; s < slots_.size(); ++s) {
       const auto& slot = slots_[s];
-      if (slot.kind == Slot::Kind::arena) {
-        // The storage is shared with the arena, so that the tensor may outlive a frame without danger.
-        const auto size = ir::size_of(slot.type.dtype);
-        frame->table[s] = tensor_over(frame->arena.storage(), slot.type, (slot.place + skew) / size);
-      }
+      if (slot.kind == Slot::Kind::arena)
+        frame->table[s] = tensor_over(frame->arena, slot.type, slot.place / ir::size_of(slot.type.dtype));
     }
     for (size_t s = 0; s < slots_.size(); ++s)
       if (slots_[s].kind == Slot::Kind::view && stays(slots_[s]))
@@ -454,6 +453,7 @@ class Scheduled : public Executable {
   void give_back(std::unique_ptr<Frame> frame) {
     for (size_t s = 0; s < slots_.size(); ++s)
       if (!stays(slots_[s])) frame->table[s].reset();
+    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
     const std::lock_guard<std::mutex> lock(pool_guard_);
     pool_.push_back(std::move(frame));
   }
@@ -568,6 +568,7 @@ class Scheduled : public Executable {
   std::deque<Action> actions_;
   std::vector<size_t> results_, last_views_;
   bool keep_results_;
+  std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared();
   size_t inputs_ = 0, most_buffers_ = 0, table_ = none;
   int64_t arena_bytes_ = 0, extern_calls_ = 0;
   std::atomic<int64_t> runs_{0};

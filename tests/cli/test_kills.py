@@ -33,15 +33,23 @@ class Life:
     """One process from its start on. `how` is "any" moment, or one in the middle of a "save"."""
 
     def __init__(self, words, folder):
-        self.folder, self.begun = folder, time.monotonic()
+        self.folder = folder
+        self.first = min(self.steps(), STEPS - 1)
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
-    def kill(self, how, dice, longest):
+    def steps(self):
+        try:
+            return (self.folder / "metrics.jsonl").read_text().count("\n")
+        except OSError:
+            return 0
+
+    def kill(self, how, dice, a_step):
         """Whether it was there to be killed."""
-        if how == "any":
-            end = self.begun + dice.uniform(0, longest)
-            while time.monotonic() < end and self.process.poll() is None:
+        if how == "any":  # while it starts, or some time after a step
+            step = dice.randrange(self.first, STEPS)
+            while self.steps() < step and self.process.poll() is None:
                 time.sleep(0.0005)
+            time.sleep(dice.uniform(0, 10 * a_step if step == self.first else a_step))
         else:
             saves, files = dice.randrange(1, 20), dice.randrange(0, 4)
             seen = False
@@ -57,19 +65,19 @@ class Life:
 
 @pytest.fixture(scope="module")
 def whole(world, tmp_path_factory):  # noqa: F811
-    """The run that nobody kills, and how long it takes."""
+    """The run that nobody kills, and how long a step takes."""
     folder = tmp_path_factory.mktemp("whole")
     (world / "dropout.json").write_text('{"peft_type": "LORA", "r": 2, "lora_dropout": 0.3, "target_modules": "all-linear"}')
     start = time.monotonic()
     Runs(world, folder)(0, *OFTEN, name="out", what="dropout.json", tokens="long.safetensors")
-    return folder / "out", time.monotonic() - start
+    return folder / "out", (time.monotonic() - start) / STEPS
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["any", "save"])
 def test_one_process(runs, whole, how):  # noqa: F811
     """Killed up to three times and resumed each time, it ends with the same bytes as if nothing had been."""
-    right, seconds = whole
+    right, a_step = whole
     killed = 0
     for number in range(FIRST, FIRST + KILLS):
         dice = random.Random(f"{how} {number}")
@@ -77,7 +85,7 @@ def test_one_process(runs, whole, how):  # noqa: F811
         out = runs.folder / name
         for again in range(dice.randrange(1, 4)):
             flags = (*OFTEN, *(("--resume",) if again else ()))
-            killed += Life(command(0, *runs.flags(name, *flags, what="dropout.json", tokens="long.safetensors")), out).kill(how, dice, 1.1 * seconds)
+            killed += Life(command(0, *runs.flags(name, *flags, what="dropout.json", tokens="long.safetensors")), out).kill(how, dice, a_step)
         done = subprocess.run(command(0, *runs.flags(name, *OFTEN, "--resume", what="dropout.json", tokens="long.safetensors")), capture_output=True, text=True)
         assert done.returncode == 0, f"kill {number}: {done.stderr}"
         for file in RESULTS:

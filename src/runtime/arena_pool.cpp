@@ -1,0 +1,50 @@
+#include "runtime/arena_pool.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "runtime/memory_plan.h"
+
+namespace graft::runtime {
+
+std::shared_ptr<ArenaPool> ArenaPool::shared() {
+  static std::mutex guard;
+  static std::weak_ptr<ArenaPool> current;
+  const std::lock_guard<std::mutex> lock(guard);
+  auto pool = current.lock();
+  if (!pool) current = pool = std::make_shared<ArenaPool>();
+  return pool;
+}
+
+ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
+  const int64_t needed = bytes + kBufferAlignment;
+  {
+    const std::lock_guard<std::mutex> lock(pool.guard_);
+    auto& free = pool.free_;
+    // The last that came back: it is near the core.
+    auto found = std::find_if(free.rbegin(), free.rend(),
+                              [&](const at::Tensor& memory) { return memory.numel() >= needed; });
+    const bool fits = found != free.rend();
+    if (!fits) found = free.rbegin();
+    if (found != free.rend()) {
+      memory_ = std::move(*found);
+      free.erase(std::next(found).base());
+    }
+    if (fits) return;
+  }
+  memory_.reset();  // it was too small: one that fits takes its place
+  memory_ = at::empty({needed}, at::kByte);
+}
+
+ArenaPool::Loan::~Loan() {
+  const std::lock_guard<std::mutex> lock(pool_.guard_);
+  pool_.free_.push_back(std::move(memory_));
+}
+
+void* ArenaPool::Loan::start() const {
+  const auto first = reinterpret_cast<uintptr_t>(memory_.data_ptr());
+  return reinterpret_cast<void*>((first + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment);
+}
+
+}  // namespace graft::runtime

@@ -1,0 +1,97 @@
+// What training takes: compiled, a model of any kind holds less than it does eagerly.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "graft/compile.h"
+#include "runtime/arena_pool.h"
+#include "runtime/memory_meter.h"
+#include "tiny_models.h"
+
+namespace graft {
+namespace {
+
+using testing_tools::tiny_loss;
+
+/// So many rows that what the passes hold is more than the weights.
+ModelInputs many_rows(const Architecture& architecture) {
+  auto inputs = testing_tools::tiny_batch(architecture);
+  for (auto* tensor : {&inputs.input_ids, &inputs.pixel_values, &inputs.decoder_input_ids, &inputs.labels})
+    if (tensor->defined()) *tensor = tensor->repeat_interleave(64, 0);
+  return inputs;
+}
+
+/// Of forward and backward, once the program is trusted.
+int64_t peak(const Architecture& architecture, const CompileOptions& options) {
+  const auto model = testing_tools::tiny_model(architecture);
+  const auto inputs = many_rows(architecture);
+  const auto fast =
+      compile([model](const ModelInputs& in) { return tiny_loss(model->forward(in)); }, options, {model});
+  const auto call = [&] {
+    fast(inputs).backward();
+    model->zero_grad();
+  };
+  MemoryMeter meter;  // from the start: the memory of temporaries stays
+  call(), call(), call();
+  meter.start_again();
+  call();
+  return meter.peak();
+}
+
+TEST(TrainingMemory, CompiledHoldsLessThanEager) {
+  std::set<std::string> seen;
+  for (const auto& architecture : architectures()) {
+    if (!seen.insert(std::string(architecture.model_type)).second) continue;  // one of each family
+    SCOPED_TRACE(std::string(architecture.name));
+    EXPECT_LT(peak(architecture, {.fullgraph = true, .cache = false}),
+              peak(architecture, {.backend = Backend::eager}));
+  }
+}
+
+TEST(TrainingMemory, ProgramsThatRunInTurnShareTheirTemporaries) {
+  const auto x = at::rand({64, 1024});
+  const auto bytes = static_cast<int64_t>(x.nbytes());
+  const auto through = [](int64_t times) {
+    return compile(
+        [times](at::Tensor t) {
+          for (int64_t i = 0; i < times; ++i) t = at::mm(t, t.t()).mm(t);
+          return t.sum();
+        },
+        {.cache = false});
+  };
+  const auto one = through(1), two = through(2), three = through(3);
+  MemoryMeter meter;
+  for (const auto* each : {&one, &two, &three})
+    for (int call = 0; call < 3; ++call) (*each)(x);
+  meter.start_again();
+  for (const auto* each : {&one, &two, &three}) (*each)(x);
+  EXPECT_LT(meter.peak(), 4 * bytes);  // the longest has two of this size and a small one; ATen may take one
+}
+
+TEST(ArenaPool, LendsWhatCameBack) {
+  runtime::ArenaPool pool;
+  void* first = nullptr;
+  {
+    const runtime::ArenaPool::Loan a(pool, 1000);
+    first = a.start();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0U);
+    const runtime::ArenaPool::Loan b(pool, 1000);
+    EXPECT_NE(b.start(), first) << "both at a time";
+  }
+  const runtime::ArenaPool::Loan again(pool, 500);
+  EXPECT_EQ(again.start(), first) << "the last that came back";
+}
+
+TEST(ArenaPool, OneThatIsTooSmallMakesRoom) {
+  MemoryMeter meter;
+  runtime::ArenaPool pool;
+  for (const int64_t bytes : {1000, 100000, 1000, 50000}) {
+    const runtime::ArenaPool::Loan loan(pool, bytes);
+    std::memset(loan.start(), 1, static_cast<size_t>(bytes));
+  }
+  EXPECT_LT(meter.peak(), 101000);
+}
+
+}  // namespace
+}  // namespace graft
