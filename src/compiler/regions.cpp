@@ -32,6 +32,25 @@ std::vector<Stretch> stretches_of(const ir::Graph& graph) {
   return stretches;
 }
 
+/// A few nodes of another block amid a block's (what its backward pass computes again, of the block before
+/// it) are its own: a cut on both sides of them would make memory of much that kernels compute in passing.
+std::vector<Stretch> without_islands(std::vector<Stretch> stretches) {
+  std::vector<Stretch> joined;
+  for (auto& stretch : stretches) {
+    joined.push_back(std::move(stretch));
+    while (joined.size() >= 3) {
+      auto& last = joined.back();
+      auto& island = joined[joined.size() - 2];
+      auto& first = joined[joined.size() - 3];
+      if (first.block != last.block || island.nodes.size() >= first.nodes.size() + last.nodes.size()) break;
+      for (auto* part : {&island, &last})
+        first.nodes.insert(first.nodes.end(), part->nodes.begin(), part->nodes.end());
+      joined.resize(joined.size() - 2);
+    }
+  }
+  return joined;
+}
+
 class RegionalExecutable : public Executable {
  public:
   RegionalExecutable(Regions cut, std::vector<std::shared_ptr<Executable>> parts, int64_t different)
@@ -111,7 +130,7 @@ Regions cut_into_regions(const ir::Graph& graph) {
     for (const auto& output : node->outputs()) numbers.emplace(output.get(), numbers.size());
   cut.values = numbers.size();
   const std::unordered_set<const ir::Value*> results(graph.results().begin(), graph.results().end());
-  for (const auto& stretch : stretches_of(graph)) {
+  for (const auto& stretch : without_islands(stretches_of(graph))) {
     Region region;
     ir::ValueMap map;
     const std::unordered_set<const ir::Node*> inside(stretch.nodes.begin(), stretch.nodes.end());

@@ -1,8 +1,8 @@
 // Runs a schedule: kernels over planned memory, calls into ATen between them.
 //
-// Temporaries of one run lie in one arena, at places that were planned once, lent for the run; the tensors over
-// it form a frame, and each concurrent run takes one from a pool. What leaves the executable (results, and
-// saved values for a backward pass) has memory of its own.
+// Temporaries of one run lie in one arena, at places that were planned once, lent for the run; the tensors
+// over it form a frame, and each concurrent run takes one from a pool. What leaves the executable (results,
+// and saved values for a backward pass) has memory of its own.
 #pragma once
 #include <ATen/core/Generator.h>
 
