@@ -25,7 +25,7 @@ struct Regions {
 };
 
 /// A node belongs to the block that its scope names ("model.layers.3", up to the first number), or to the one
-/// before it if its scope names none.
+/// before it if its scope names none. A few of another block amid a block's are its own.
 Regions cut_into_regions(const ir::Graph& graph);
 
 /// An executable over all regions, made of one executable for each different region.
