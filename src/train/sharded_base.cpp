@@ -36,8 +36,7 @@ void fill(const at::Tensor& tensor, const at::Tensor& all, int64_t offset) {
   auto owner = std::make_unique<at::Tensor>(all);
   auto* const place = static_cast<char*>(all.data_ptr()) + offset * static_cast<int64_t>(all.element_size());
   storage_of(tensor)->set_data_ptr_noswap(at::DataPtr(
-      place, owner.release(), [](void* held) { delete static_cast<at::Tensor*>(held); },
-      tensor.device()));
+      place, owner.release(), [](void* held) { delete static_cast<at::Tensor*>(held); }, tensor.device()));
   storage_of(tensor)->set_nbytes(tensor.nbytes());
 }
 
@@ -80,7 +79,8 @@ ShardedBase::ShardedBase(const Subject& subject, int rank, int processes, const 
   const at::NoGradGuard no_grad;
   for (const auto& [path, weight] : frozen_weights(subject)) {
     if (!weight.is_cpu() && !weight.is_cuda())
-      throw UsageError("[train] zero_stage 3 is for models on CPUs and GPUs, not on " + weight.device().str());
+      throw UsageError("[train] zero_stage 3 is for models on CPUs and GPUs, not on " +
+                       weight.device().str());
     add(unit_of(path), weight);
   }
   std::vector<at::Tensor> pieces;
