@@ -57,6 +57,8 @@ struct Action {
   std::unique_ptr<PackedProduct> packed;
   // or any other call:
   std::unique_ptr<AtenCall> call;
+  std::vector<std::pair<size_t, size_t>>
+      moves;  // from what it makes to planned memory, where that waits for long
   // which, if it is an index_copy, a run in place does upon the input itself:
   struct Update {
     size_t input, index, source, out;

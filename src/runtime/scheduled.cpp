@@ -207,7 +207,25 @@ class Scheduled : public Executable {
     return step.nodes.size() == 1 && joined_.contains(step.nodes.front());
   }
 
+  /// What calls make in the forward part of a training step for its backward part. Memory that they take
+  /// waits beside an arena that is not full yet: it is moved there.
+  void find_waiting(const codegen::Schedule& schedule) {
+    const auto boundary = std::find_if(
+        schedule.steps.begin(), schedule.steps.end(),
+        [](const codegen::Step& step) { return step.external && step.external->op() == "graft::boundary"; });
+    std::unordered_set<const Value*> needed;
+    for (auto step = boundary; step != schedule.steps.end(); ++step)
+      for (const auto* value : runtime::touched_by(*step)) needed.insert(&root_of(*value));
+    for (auto step = schedule.steps.begin(); step != boundary && boundary != schedule.steps.end(); ++step)
+      if (step->external && ir::kind_of(step->external->op()) != ir::OpKind::view)
+        for (const auto& output : step->external->outputs())
+          if (needed.contains(output.get()) && !leaves_.contains(output.get()) &&
+              bytes_of(output->type()) > 0)
+            waiting_.emplace(output.get(), none);
+  }
+
   void choose_memory(const codegen::Schedule& schedule) {
+    find_waiting(schedule);
     for (const auto& step : schedule.steps) {
       if (step.external) {
         if (const auto* onto = added_onto(*step.external, schedule)) {
@@ -215,10 +233,16 @@ class Scheduled : public Executable {
           continue;
         }
         const bool planned = product_of(*step.external) && !packed_.contains(step.external);
-        for (const auto& output : step.external->outputs())
-          add_slot(*output, !planned                         ? Slot::Kind::made
-                            : leaves_.contains(output.get()) ? Slot::Kind::own
-                                                             : Slot::Kind::arena);
+        for (const auto& output : step.external->outputs()) {
+          const auto moved = waiting_.find(output.get());
+          if (!planned && moved != waiting_.end()) {
+            add_slot(*output, Slot::Kind::made);
+            moved->second = slots_.size() - 1;
+          }
+          add_slot(*output, !planned && moved == waiting_.end() ? Slot::Kind::made
+                            : leaves_.contains(output.get())    ? Slot::Kind::own
+                                                                : Slot::Kind::arena);
+        }
         continue;
       }
       for (size_t i = 0; i < step.buffers.size(); ++i) {
@@ -268,8 +292,14 @@ class Scheduled : public Executable {
       }
       return;
     }
-    action.call =
-        std::make_unique<AtenCall>(node, [&](const Value& value) { return slot_of(value); }, generators);
+    const auto place_of = [&](const Value& value) {
+      const auto moved = value.producer() == &node ? waiting_.find(&value) : waiting_.end();
+      return moved == waiting_.end() ? slot_of(value) : moved->second;
+    };
+    action.call = std::make_unique<AtenCall>(node, place_of, generators);
+    for (const auto& output : node.outputs())
+      if (const size_t made = place_of(*output); made != slot_of(*output))
+        action.moves.emplace_back(made, slot_of(*output));
   }
 
   /// Notes which actions a run may leave out, and when.
@@ -528,6 +558,10 @@ class Scheduled : public Executable {
       frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
     } else if (action.call) {
       action.call->run(frame.table);
+      for (const auto& [from, to] : action.moves) {
+        frame.table[to].copy_(frame.table[from]);
+        frame.table[from].reset();
+      }
     }
     for (const size_t slot : action.dead) frame.table[slot].reset();
   }
@@ -561,6 +595,7 @@ class Scheduled : public Executable {
   std::unordered_map<const Value*, size_t> numbers_;  // while building
   std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
   std::unordered_set<const Value*> aliased_;  // the latter
+  std::unordered_map<const Value*, size_t> waiting_;  // moved when it is made: the slot that the call fills
   std::unordered_set<const Value*> frozen_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::unordered_map<const ir::Node*, const Value*> epilogues_;  // of a product: what it gives instead

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graft/compile.h"
+#include "graft/compile_step.h"
 #include "runtime/arena_pool.h"
 #include "runtime/memory_meter.h"
 #include "tiny_models.h"
@@ -47,6 +48,34 @@ TEST(TrainingMemory, CompiledHoldsLessThanEager) {
     EXPECT_LT(peak(architecture, {.fullgraph = true, .cache = false}),
               peak(architecture, {.backend = Backend::eager}));
   }
+}
+
+// What attention gives is needed again in the backward pass, and torch makes it: it waits in planned memory.
+TEST(TrainingMemory, WhatACallMakesWaitsInPlannedMemory) {
+  constexpr int64_t kLayers = 6, kBytes = 8 * 64 * 32 * 4;
+  std::vector<at::Tensor> weights;
+  for (int64_t i = 0; i < kLayers; ++i) weights.push_back((at::randn({32, 32}) / 6).requires_grad_());
+  struct Net : torch::nn::Module {
+    explicit Net(const std::vector<at::Tensor>& all) {
+      for (size_t i = 0; i < all.size(); ++i) register_parameter("w" + std::to_string(i), all[i]);
+    }
+  };
+  const auto net = std::make_shared<Net>(weights);
+  auto step = compile_step(
+      net,
+      [net](at::Tensor x) {
+        for (const auto& w : net->parameters()) {
+          const auto heads = at::matmul(x, w).view({8, 64, 4, 8}).transpose(1, 2);
+          x = x + at::scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape({8, 64, 32});
+        }
+        return x.square().mean();
+      },
+      AdamW{}, {.compile = {.cache = false}});
+  const auto x = at::randn({8, 64, 32});
+  step(x), step(x);
+  MemoryMeter meter;
+  step(x);
+  EXPECT_LT(meter.peak(), (kLayers - 1) * kBytes);  // one layer's, and what its backward makes
 }
 
 TEST(TrainingMemory, ProgramsThatRunInTurnShareTheirTemporaries) {
