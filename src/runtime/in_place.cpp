@@ -67,4 +67,9 @@ bool rows_may_be_written_into(const ir::Graph& graph, const codegen::Schedule& s
   return last_to_touch(schedule, result, input) && ir::number_of(node, "dim");
 }
 
+bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                     [&](const auto& step) { return step.onto && &step.nodes.back()->output() == &result; });
+}
+
 }  // namespace graft::runtime

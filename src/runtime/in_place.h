@@ -15,4 +15,7 @@ bool kernel_may_write_into(const ir::Graph& graph, const codegen::Schedule& sche
 bool rows_may_be_written_into(const ir::Graph& graph, const codegen::Schedule& schedule,
                               const ir::Value& result, const ir::Value& input);
 
+/// The result's memory is another value's, which was written before, while the input may still be needed.
+bool lies_in_another(const ir::Value& result, const codegen::Schedule& schedule);
+
 }  // namespace graft::runtime

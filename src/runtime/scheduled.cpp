@@ -26,6 +26,7 @@
 #include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
+#include "runtime/waiting.h"
 #include "support/log.h"
 
 namespace graft {
@@ -207,25 +208,9 @@ class Scheduled : public Executable {
     return step.nodes.size() == 1 && joined_.contains(step.nodes.front());
   }
 
-  /// What calls make in the forward part of a training step for its backward part. Memory that they take
-  /// waits beside an arena that is not full yet: it is moved there.
-  void find_waiting(const codegen::Schedule& schedule) {
-    const auto boundary = std::find_if(
-        schedule.steps.begin(), schedule.steps.end(),
-        [](const codegen::Step& step) { return step.external && step.external->op() == "graft::boundary"; });
-    std::unordered_set<const Value*> needed;
-    for (auto step = boundary; step != schedule.steps.end(); ++step)
-      for (const auto* value : runtime::touched_by(*step)) needed.insert(&root_of(*value));
-    for (auto step = schedule.steps.begin(); step != boundary && boundary != schedule.steps.end(); ++step)
-      if (step->external && ir::kind_of(step->external->op()) != ir::OpKind::view)
-        for (const auto& output : step->external->outputs())
-          if (needed.contains(output.get()) && !leaves_.contains(output.get()) &&
-              bytes_of(output->type()) > 0)
-            waiting_.emplace(output.get(), none);
-  }
-
   void choose_memory(const codegen::Schedule& schedule) {
-    find_waiting(schedule);
+    for (const auto* value : runtime::results_that_wait(schedule))
+      if (!leaves_.contains(value) && !product_of(*value->producer())) waiting_.emplace(value, none);
     for (const auto& step : schedule.steps) {
       if (step.external) {
         if (const auto* onto = added_onto(*step.external, schedule)) {
@@ -235,10 +220,7 @@ class Scheduled : public Executable {
         const bool planned = product_of(*step.external) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs()) {
           const auto moved = waiting_.find(output.get());
-          if (!planned && moved != waiting_.end()) {
-            add_slot(*output, Slot::Kind::made);
-            moved->second = slots_.size() - 1;
-          }
+          if (!planned && moved != waiting_.end()) moved->second = add_slot(*output, Slot::Kind::made);
           add_slot(*output, !planned && moved == waiting_.end() ? Slot::Kind::made
                             : leaves_.contains(output.get())    ? Slot::Kind::own
                                                                 : Slot::Kind::arena);
@@ -325,19 +307,12 @@ class Scheduled : public Executable {
     }
   }
 
-  /// That memory is written before, while the input may still be needed.
-  static bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
-    return std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
-      return step.onto && &step.nodes.back()->output() == &result;
-    });
-  }
-
   /// Lets a run in place write a result straight into the input whose new value it is, where it can.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type() ||
-        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule))
+        aliased_.contains(input) || aliased_.contains(result) || runtime::lies_in_another(*result, schedule))
       return;
     if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
       if (!runtime::rows_may_be_written_into(graph, schedule, *result, *input)) return;
