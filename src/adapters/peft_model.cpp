@@ -26,6 +26,16 @@ namespace {
 using Exclusive = std::unique_lock<FairSharedMutex>;
 using Shared = std::shared_lock<FairSharedMutex>;
 
+/// From PEFT's folder; every tensor of the file has its place.
+std::unique_ptr<Adapter> read_adapter(const fs::path& dir, const std::string& name,
+                                      const PreTrainedModel& model, std::optional<at::ScalarType> dtype) {
+  const auto config = AdapterConfig::from_pretrained(dir);
+  auto source = adapters::GivenSource::open(dir, dtype);
+  auto adapter = adapters::build_adapter(name, config, model, source);
+  source.finish(model);
+  return adapter;
+}
+
 /// Where what an adapter's parts share stands in the module tree.
 std::string shared_name(const Adapter& adapter) { return "@shared" + std::to_string(adapter.number); }
 
@@ -335,9 +345,7 @@ void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
   {
     const Shared lock(state_->guard);  // calls go on while the file is read
     state_->check_new(name);
-    auto source = adapters::GivenSource::open(dir, options.dtype);
-    adapter = adapters::build_adapter(name, AdapterConfig::from_pretrained(dir), *model_, source);
-    source.finish(*model_);
+    adapter = read_adapter(dir, name, *model_, options.dtype);
     adapter->trainable = options.is_trainable;
   }
   const Exclusive lock(state_->guard);
@@ -360,10 +368,7 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
   const auto& old = state_->get(name);
   if (state_->is_merged(name))
     throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
-  const auto config = AdapterConfig::from_pretrained(dir);
-  auto source = adapters::GivenSource::open(dir);
-  auto adapter = adapters::build_adapter(name, config, *model_, source);
-  source.finish(*model_);
+  auto adapter = read_adapter(dir, name, *model_, {});
   adapter->trainable = old.trainable;
   state_->swap(name, std::move(adapter));
 }

@@ -57,14 +57,14 @@ struct Action {
   std::unique_ptr<PackedProduct> packed;
   // or any other call:
   std::unique_ptr<AtenCall> call;
-  std::vector<std::pair<size_t, size_t>>
-      moves;  // from what it makes to planned memory, where that waits for long
   // which, if it is an index_copy, a run in place does upon the input itself:
   struct Update {
     size_t input, index, source, out;
     int64_t dim;
   };
   std::optional<Update> update;
+  // Of a call, slots from which and to which what it made is moved: what waits for long lies in the arena.
+  std::vector<std::pair<size_t, size_t>> moves;
 
   std::vector<size_t> wanted_by;  // columns of the routing table: one must be in use; empty: it always runs
   std::vector<size_t> zeros;      // slots that get zeros when it does not run

@@ -18,6 +18,7 @@ std::shared_ptr<ArenaPool> ArenaPool::shared() {
 }
 
 ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
+  if (bytes == 0) return;
   const int64_t needed = bytes + kBufferAlignment;
   {
     const std::lock_guard<std::mutex> lock(pool.guard_);
@@ -38,11 +39,13 @@ ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
 }
 
 ArenaPool::Loan::~Loan() {
+  if (!memory_.defined()) return;
   const std::lock_guard<std::mutex> lock(pool_.guard_);
   pool_.free_.push_back(std::move(memory_));
 }
 
 void* ArenaPool::Loan::start() const {
+  if (!memory_.defined()) return nullptr;
   const auto first = reinterpret_cast<uintptr_t>(memory_.data_ptr());
   return reinterpret_cast<void*>((first + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment);
 }

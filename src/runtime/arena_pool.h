@@ -21,6 +21,7 @@ class ArenaPool {
     ~Loan();
     Loan(const Loan&) = delete;
     Loan& operator=(const Loan&) = delete;
+    /// Null for no bytes.
     void* start() const;
 
    private:

@@ -220,10 +220,11 @@ class Scheduled : public Executable {
         const bool planned = product_of(*step.external) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs()) {
           const auto moved = waiting_.find(output.get());
-          if (!planned && moved != waiting_.end()) moved->second = add_slot(*output, Slot::Kind::made);
-          add_slot(*output, !planned && moved == waiting_.end() ? Slot::Kind::made
-                            : leaves_.contains(output.get())    ? Slot::Kind::own
-                                                                : Slot::Kind::arena);
+          const bool moves = moved != waiting_.end();
+          if (moves) moved->second = add_slot(*output, Slot::Kind::made);
+          add_slot(*output, !planned && !moves               ? Slot::Kind::made
+                            : leaves_.contains(output.get()) ? Slot::Kind::own
+                                                             : Slot::Kind::arena);
         }
         continue;
       }

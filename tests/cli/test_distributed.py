@@ -48,6 +48,8 @@ def command(processes, *flags):
 
 
 class Runs:
+    start = staticmethod(command)
+
     def __init__(self, world, tmp_path):
         self.world, self.folder = world, tmp_path
 
@@ -59,7 +61,7 @@ class Runs:
 
     def __call__(self, processes, *flags, name=None, **how):
         name = name or f"out{processes}"
-        done = subprocess.run(command(processes, *self.flags(name, *flags, **how)), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(self.start(processes, *self.flags(name, *flags, **how)), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads((self.folder / f"{name}.json").read_text())
 
@@ -163,10 +165,10 @@ def test_torchrun_starts_it_too(runs):
 class Running:
     """Three processes in the middle of a long run."""
 
-    def __init__(self, runs, *flags, start=command):
+    def __init__(self, runs, *flags):
         self.out = runs.folder / "long"
         self.process = subprocess.Popen(
-            start(3, *runs.flags("long", "--save-steps", 5, "--save-total-limit", 2, *flags, tokens="long.safetensors")),
+            runs.start(3, *runs.flags("long", "--save-steps", 5, "--save-total-limit", 2, *flags, tokens="long.safetensors")),
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "GRAFT_PEER_TIMEOUT": "3"})
         deadline = time.time() + 120
         while not list(self.out.glob("checkpoint-*")):

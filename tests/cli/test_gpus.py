@@ -1,6 +1,5 @@
 """Several processes with tensors on a GPU: gradients and weights go by NCCL. One GPU is enough: NCCL takes processes of different hosts for different machines,
 whatever they share."""
-import json
 import signal
 import subprocess
 
@@ -19,11 +18,7 @@ def launched(processes, *flags):
 
 
 class GpuRuns(Runs):
-    def __call__(self, processes, *flags, name=None, **how):
-        name = name or f"out{processes}"
-        done = subprocess.run(launched(processes, *self.flags(name, *flags, **how)), capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return json.loads((self.folder / f"{name}.json").read_text())
+    start = staticmethod(launched)
 
 
 @pytest.fixture
@@ -65,7 +60,7 @@ def test_nobody_holds_them_all(runs):
 @pytest.mark.parametrize("rank, what", [(0, signal.SIGKILL), (1, signal.SIGKILL), (2, signal.SIGSTOP)])
 @pytest.mark.parametrize("stage", [0, 3])
 def test_a_process_that_is_gone_is_named(runs, rank, what, stage):
-    running = Running(runs, "--zero-stage", stage, start=launched)
+    running = Running(runs, "--zero-stage", stage)
     running.send(rank, what)
     status, errors = running.end()
     assert status == 1

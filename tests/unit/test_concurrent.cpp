@@ -22,11 +22,15 @@ void in_threads(const std::function<void(int)>& body) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(Concurrent, OneModelManyCallers) {
-  torch::manual_seed(1);
-  const auto model = AutoModelForAny::from_config(Config::from_json(R"({
+auto tiny_llama() {
+  return AutoModelForAny::from_config(Config::from_json(R"({
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 31, "hidden_size": 12, "intermediate_size": 20,
     "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1})"));
+}
+
+TEST(Concurrent, OneModelManyCallers) {
+  torch::manual_seed(1);
+  const auto model = tiny_llama();
   const auto ids = [](int i) { return torch::arange(i, i + 6).view({2, 3}); };
   std::vector<at::Tensor> want(kThreads), got(kThreads);
   torch::NoGradGuard no_grad;
@@ -67,9 +71,7 @@ class ConcurrentAdapters : public testing::TestWithParam<Backend> {};
 TEST_P(ConcurrentAdapters, ComeAndGoBetweenCalls) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(2);
-  const auto base = AutoModelForAny::from_config(Config::from_json(R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 31, "hidden_size": 12, "intermediate_size": 20,
-    "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1})"));
+  const auto base = tiny_llama();
   const LoraConfig config{.r = 2, .target_modules = {"q_proj", "down_proj"}};
   const auto peft = get_peft_model(base, config, "kept");
   for (const auto& [name, tensor] : peft->state_dict("kept")) tensor.normal_();
