@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "adapters/gate_ops.h"
 #include "adapters/lora_init.h"
+#include "adapters/low_rank.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"
@@ -14,30 +17,51 @@ namespace graft::adapters {
 namespace {
 
 /// One product with all A's side by side, the rows' choice on what comes out, one product with all B's: two
-/// small products for any number of adapters.
-at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
-                       const at::Tensor& table, const at::Tensor& x, const at::Tensor& y) {
-  std::vector<at::Tensor> a, b, gated;
-  for (const auto* part : parts) {
-    const auto& lora = dynamic_cast<const LoraPart&>(*part);
-    a.push_back(lora.A);
-    b.push_back(lora.B);
-  }
-  const bool one = parts.size() == 1;
-  const auto in = cast_to(x, a[0]);
-  const auto low = at::linear(in, one ? a[0] : at::cat(a, 0));
+/// small products for any number of adapters, with their gradients.
+at::Tensor side_by_side(const LowRank& adapters, const at::Tensor& table, const at::Tensor& x,
+                        const at::Tensor& y) {
+  const bool one = adapters.a.size() == 1;
+  const auto low = at::linear(x, one ? adapters.a[0] : at::cat(adapters.a, 0));
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[0] = table.size(0);
+  std::vector<at::Tensor> gated;
   int64_t first = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const auto& lora = dynamic_cast<const LoraPart&>(*parts[i]);
-    const auto part = one ? low : low.narrow(-1, first, lora.rank());
-    gated.push_back(
-        gate_keep(table.select(1, slots[i]).view(shape), part * lora.scale_factor(), table, slots[i]));
-    first += lora.rank();
+  for (size_t i = 0; i < adapters.a.size(); ++i) {
+    const auto rank = adapters.a[i].size(0), slot = adapters.slots[i];
+    const auto part = one ? low : low.narrow(-1, first, rank);
+    gated.push_back(gate_keep(table.select(1, slot).view(shape), part * adapters.scaling[i], table, slot));
+    first += rank;
   }
   const auto chosen = one ? gated[0] : at::cat(gated, -1);
-  return (y + at::linear(chosen, one ? b[0] : at::cat(b, 1))).to(y.scalar_type());
+  return y + at::linear(chosen, one ? adapters.b[0] : at::cat(adapters.b, 1));
+}
+
+bool wants_gradient(const LowRank& adapters, const at::Tensor& x, const at::Tensor& y) {
+  if (!at::GradMode::is_enabled()) return false;
+  const auto any = [](const std::vector<at::Tensor>& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.requires_grad(); });
+  };
+  return x.requires_grad() || y.requires_grad() || any(adapters.a) || any(adapters.b);
+}
+
+at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
+                       const at::Tensor& table, const at::Tensor& x, const at::Tensor& y) {
+  LowRank adapters{.slots = slots};
+  for (const auto* part : parts) {
+    const auto& lora = dynamic_cast<const LoraPart&>(*part);
+    adapters.a.push_back(lora.A);
+    adapters.b.push_back(lora.B);
+    adapters.scaling.push_back(lora.scale_factor());
+  }
+  const auto in = cast_to(x, adapters.a[0]);
+  // A lone adapter has no rows to sort, and its A is multiplied together with those of the layer's siblings.
+  // Where all rows of a batch share one (positions), rows of x are not rows of the table.
+  const bool sorted =
+      parts.size() > 1 && x.size(0) == table.size(0) && y.scalar_type() == adapters.b[0].scalar_type();
+  if (!sorted || wants_gradient(adapters, in, y))
+    return side_by_side(adapters, table, in, y).to(y.scalar_type());
+  return low_rank_add(y.reshape({-1, y.size(-1)}), in.reshape({-1, in.size(-1)}), adapters, table)
+      .view(y.sizes());
 }
 
 class LoraLinear : public LoraPart {

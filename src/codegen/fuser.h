@@ -105,6 +105,11 @@ class Fuser {
   Schedule order();
   /// Units so that each comes after all that read it.
   std::vector<const Unit*> reversed();
+  /// When each has its turn: with its last node in the graph, or, if it makes little of much, as soon as it
+  /// can.
+  static std::unordered_map<const Unit*, size_t> turns_of(
+      const std::vector<const Unit*>& units, const std::unordered_map<const Unit*, Step>& steps,
+      std::unordered_map<const Unit*, std::set<const Unit*>>& needs);
   Schedule forwards(std::unordered_map<const Unit*, Step>& steps,
                     std::unordered_map<const Unit*, std::set<const Unit*>>& needs);
 

@@ -5,6 +5,25 @@
 #include "ir/op_traits.h"
 
 namespace graft::codegen {
+namespace {
+
+/// A kernel that reads more temporaries than it writes: sums of a gradient's rows, say. What it reads may be
+/// in nobody's way any more once it has run.
+bool makes_little(const Step& step) {
+  if (step.external) return false;
+  int64_t read = 0, written = 0;
+  for (size_t i = 0; i < step.buffers.size(); ++i) {
+    const auto& root = root_of(*step.buffers[i]);
+    const int64_t bytes = root.type().span() * ir::size_of(root.type().dtype);
+    if (step.kernel.buffers[i].written)
+      written += bytes;
+    else if (root.producer())
+      read += bytes;
+  }
+  return written < read;
+}
+
+}  // namespace
 
 Step Fuser::make_start(const Unit& unit) {
   Step step;
@@ -86,6 +105,24 @@ std::vector<const Unit*> Fuser::reversed() {
   return order;
 }
 
+std::unordered_map<const Unit*, size_t> Fuser::turns_of(
+    const std::vector<const Unit*>& units, const std::unordered_map<const Unit*, Step>& steps,
+    std::unordered_map<const Unit*, std::set<const Unit*>>& needs) {
+  // From where on it could run: kernels hold nodes from far apart, and the last is often a small one.
+  std::unordered_map<const Unit*, size_t> ready;
+  const std::function<size_t(const Unit*)> ready_at = [&](const Unit* unit) {
+    if (const auto found = ready.find(unit); found != ready.end()) return found->second;
+    size_t at = unit->first;
+    for (const auto* from : needs[unit]) at = std::max(at, ready_at(from));
+    ready.emplace(unit, at);
+    return at;
+  };
+  std::unordered_map<const Unit*, size_t> turns;
+  for (const auto* unit : units)
+    turns.emplace(unit, makes_little(steps.at(unit)) ? ready_at(unit) : unit->position);
+  return turns;
+}
+
 Schedule Fuser::forwards(std::unordered_map<const Unit*, Step>& steps,
                          std::unordered_map<const Unit*, std::set<const Unit*>>& needs) {
   // Calls that draw random numbers or act on the outside keep their order.
@@ -98,8 +135,10 @@ Schedule Fuser::forwards(std::unordered_map<const Unit*, Step>& steps,
   std::vector<const Unit*> pending;
   for (const auto& unit : units_)
     if (steps.contains(unit.get())) pending.push_back(unit.get());
-  std::sort(pending.begin(), pending.end(),
-            [](const Unit* a, const Unit* b) { return a->position < b->position; });
+  const auto turns = turns_of(pending, steps, needs);
+  std::sort(pending.begin(), pending.end(), [&](const Unit* a, const Unit* b) {
+    return std::pair(turns.at(a), a->position) < std::pair(turns.at(b), b->position);
+  });
   Schedule schedule;
   std::unordered_set<const Unit*> done;
   const std::function<void(const Unit*)> visit = [&](const Unit* unit) {

@@ -121,12 +121,12 @@ struct StepCore::Impl {
     const at::NoGradGuard no_grad;
     at::Tensor total;
     if (options.max_grad_norm > 0) {
+      // Added up at the end: a sum that grows with each would have them wait for each other, and with them
+      // what they are computed from.
+      std::vector<at::Tensor> squares;
       for (const auto& grad : grads)
-        if (grad.defined()) {
-          const auto squares = grad.to(at::kFloat).square().sum();
-          total = total.defined() ? total + squares : squares;
-        }
-      total = total.sqrt();
+        if (grad.defined()) squares.push_back(grad.to(at::kFloat).square().sum());
+      total = at::stack(squares).sum().sqrt();
       const auto factor = (options.max_grad_norm / (total + 1e-6)).clamp_max(1.0);
       for (auto& grad : grads)
         if (grad.defined()) grad = grad * factor.to(grad.scalar_type());

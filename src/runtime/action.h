@@ -35,13 +35,14 @@ struct Pointer {
 };
 
 /// Products that can write where they are told.
-enum class Product : uint8_t { mm, bmm, addmm };
+enum class Product : uint8_t { mm, bmm, addmm, low_rank };
 
 inline std::optional<Product> product_of(const ir::Node& node) {
   if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
   if (node.op() == "aten::mm") return Product::mm;
   if (node.op() == "aten::bmm") return Product::bmm;
   if (node.op() == "aten::addmm") return Product::addmm;
+  if (node.op() == "graft::low_rank_add") return Product::low_rank;
   return std::nullopt;
 }
 

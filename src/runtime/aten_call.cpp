@@ -25,18 +25,28 @@ at::Tensor number_tensor(const ir::Node& node) {
 }  // namespace
 
 AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of,
+                   const std::vector<at::Generator>& generators)
+    : AtenCall(node, node.op(), number_of, generators) {}
+
+AtenCall AtenCall::into(const ir::Node& node, const NumberOf& number_of) {
+  return {node, node.op() + ".out", number_of, {}};
+}
+
+AtenCall::AtenCall(const ir::Node& node, const std::string& op, const NumberOf& number_of,
                    const std::vector<at::Generator>& generators) {
   for (const auto& output : node.outputs()) results_.push_back(number_of(*output));
   if (node.op() == "graft::number") {
     arguments_.push_back({Argument::Kind::fixed, number_tensor(node), {}});
     return;
   }
-  op_ = operator_named(node.op());
+  op_ = operator_named(op);
   size_t used = 0;
   for (const auto& declared : op_->schema().arguments()) {
     const auto* given = node.argument(declared.name());
     used += given != nullptr;
-    if (!given) {
+    if (declared.is_out()) {
+      arguments_.push_back({Argument::Kind::tensor, {}, {number_of(node.output())}});
+    } else if (!given) {
       if (!declared.default_value())
         throw Error("[graph] " + node.op() + " needs an argument \"" + declared.name() + "\"");
       arguments_.push_back({Argument::Kind::fixed, *declared.default_value(), {}});

@@ -17,11 +17,16 @@ class AtenCall {
  public:
   using NumberOf = std::function<size_t(const ir::Value&)>;
   AtenCall(const ir::Node& node, const NumberOf& number_of, const std::vector<at::Generator>& generators);
+  /// By the operator's overload that writes its result into a tensor of the table.
+  static AtenCall into(const ir::Node& node, const NumberOf& number_of);
 
   /// Reads its arguments from the table and writes its results there.
   void run(std::span<at::Tensor> table) const;
 
  private:
+  AtenCall(const ir::Node& node, const std::string& op, const NumberOf& number_of,
+           const std::vector<at::Generator>& generators);
+
   struct Argument {
     static constexpr size_t none = ~size_t{0}, undefined = ~size_t{1};
     enum class Kind : uint8_t { fixed, tensor, list, optional_list } kind;

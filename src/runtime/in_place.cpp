@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/views.h"
 #include "ir/arguments.h"
 #include "runtime/step_values.h"
 
@@ -70,6 +71,13 @@ bool rows_may_be_written_into(const ir::Graph& graph, const codegen::Schedule& s
 bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
   return std::any_of(schedule.steps.begin(), schedule.steps.end(),
                      [&](const auto& step) { return step.onto && &step.nodes.back()->output() == &result; });
+}
+
+bool is_only_for(const Value& value, const ir::Node& node) {
+  return std::all_of(value.users().begin(), value.users().end(), [&](const ir::Node* user) {
+    if (user == &node) return true;
+    return codegen::view_source(*user) && is_only_for(user->output(), node);
+  });
 }
 
 }  // namespace graft::runtime

@@ -142,4 +142,20 @@ MemoryPlan plan_memory(std::span<const BufferLife> buffers) {
   return best;
 }
 
+MemoryPlan plan_without_largest(std::span<const BufferLife> buffers) {
+  auto plan = plan_memory(buffers);
+  int64_t largest = 0;
+  for (const auto& buffer : buffers) largest = std::max(largest, buffer.bytes);
+  std::vector<BufferLife> others;
+  for (const auto& buffer : buffers)
+    if (buffer.bytes < largest) others.push_back(buffer);
+  auto smaller = plan_memory(others);
+  if (2 * smaller.total > plan.total) return plan;
+  std::vector<int64_t> offsets;
+  for (size_t i = 0, other = 0; i < buffers.size(); ++i)
+    offsets.push_back(buffers[i].bytes < largest ? smaller.offsets[other++] : -1);
+  smaller.offsets = std::move(offsets);
+  return smaller;
+}
+
 }  // namespace graft::runtime

@@ -28,4 +28,8 @@ struct MemoryPlan {
 /// negative size, one that ends before it starts, or a sum that no arena can have.
 MemoryPlan plan_memory(std::span<const BufferLife> buffers);
 
+/// Like plan_memory(), but for buffers that had better come and go: their offset is -1. An arena is held
+/// through the whole run; where a few buffers (of a vocabulary's size, say) are most of it, they are these.
+MemoryPlan plan_without_largest(std::span<const BufferLife> buffers);
+
 }  // namespace graft::runtime

@@ -10,6 +10,8 @@
 #include <optional>
 #include <tuple>
 
+#include "runtime/product.h"
+
 namespace graft {
 namespace {
 
@@ -106,9 +108,9 @@ double time_of(const std::function<void()>& body, int times = 4) {
 Form measure(int64_t rows, int64_t in, int64_t out) {
   const at::NoGradGuard no_grad;
   const auto x = at::full({rows, in}, 0.5), weight = at::full({out, in}, 0.25);
-  auto y = at::empty({rows, out});
+  const auto y = at::empty({rows, out});
   // A packed form must be worth its memory.
-  double best = 0.97 * time_of([&] { at::mm_out(y, x, weight.t()); });
+  double best = 0.97 * time_of([&] { runtime::multiply_into(y, x, weight.t()); });
   Form chosen = Form::plain;
   for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
     if (!there) continue;

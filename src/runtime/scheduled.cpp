@@ -26,6 +26,7 @@
 #include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
 #include "runtime/packed_product.h"
+#include "runtime/product.h"
 #include "runtime/waiting.h"
 #include "support/log.h"
 
@@ -180,10 +181,13 @@ class Scheduled : public Executable {
 
   /// The product onto which another is added, if that can be done in its memory: nobody needs it as it was.
   const Value* added_onto(const ir::Node& node, const codegen::Schedule& schedule) const {
-    if (product_of(node) != Product::addmm || packed_.contains(&node)) return nullptr;
-    const auto* onto = ir::value_of(node, "self");
-    if (onto->type() != node.output().type() || onto->users().size() != 1 || leaves_.contains(onto) ||
-        leaves_.contains(&node.output()) || aliased_.contains(onto) || !numbers_.contains(onto))
+    const auto product = product_of(node);
+    if ((product != Product::addmm && product != Product::low_rank) || packed_.contains(&node))
+      return nullptr;
+    const auto* onto = &root_of(*ir::value_of(node, "self"));
+    if (onto->type() != node.output().type() || !runtime::is_only_for(*onto, node) ||
+        leaves_.contains(onto) || leaves_.contains(&node.output()) || aliased_.contains(onto) ||
+        !numbers_.contains(onto))
       return nullptr;
     const bool is_product = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
       return step.external && step.external == onto->producer() && product_of(*step.external);
@@ -261,6 +265,11 @@ class Scheduled : public Executable {
     for (const auto* value : node.inputs()) slot_of(*value);
     action.product = product_of(node);
     if (action.product) {
+      if (action.product == Product::low_rank) {
+        action.call = std::make_unique<AtenCall>(
+            AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+        return;
+      }
       const bool add = action.product == Product::addmm;
       action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
       action.b = slot_of(*ir::value_of(node, "mat2"));
@@ -386,29 +395,19 @@ class Scheduled : public Executable {
     std::vector<size_t> planned;
     for (size_t s = 0; s < slots_.size(); ++s)
       if (slots_[s].kind == Slot::Kind::arena && lives.first[s] != none) planned.push_back(s);
-    const auto plan_of = [&](const std::vector<size_t>& slots) {
-      std::vector<runtime::BufferLife> buffers;
-      buffers.reserve(slots.size());
-      for (const size_t s : slots)
-        buffers.push_back({bytes_of(slots_[s].type), lives.first[s], lives.last[s]});
-      return runtime::plan_memory(buffers);
-    };
-    auto plan = plan_of(planned);
-    if (!keep_results_ && !planned.empty()) {
-      // An arena is held through the whole run, and gradients pile up at its end. Where a few temporaries (of
-      // a vocabulary's size, say) are most of it, they come and go instead.
-      int64_t largest = 0;
-      for (const size_t s : planned) largest = std::max(largest, bytes_of(slots_[s].type));
-      auto others = planned;
-      std::erase_if(others, [&](size_t s) { return bytes_of(slots_[s].type) == largest; });
-      if (auto smaller = plan_of(others); 2 * smaller.total <= plan.total) {
-        for (const size_t s : planned)
-          if (bytes_of(slots_[s].type) == largest) slots_[s].kind = Slot::Kind::own;
-        planned = std::move(others);
-        plan = std::move(smaller);
-      }
+    std::vector<runtime::BufferLife> buffers;
+    buffers.reserve(planned.size());
+    for (const size_t s : planned)
+      buffers.push_back({bytes_of(slots_[s].type), lives.first[s], lives.last[s]});
+    // Gradients pile up at the end of a run that gives its results away.
+    const auto plan = keep_results_ ? runtime::plan_memory(buffers) : runtime::plan_without_largest(buffers);
+    for (size_t i = 0; i < planned.size(); ++i) {
+      auto& slot = slots_[planned[i]];
+      if (plan.offsets[i] < 0)
+        slot.kind = Slot::Kind::own;
+      else
+        slot.place = plan.offsets[i];
     }
-    for (size_t i = 0; i < planned.size(); ++i) slots_[planned[i]].place = plan.offsets[i];
     arena_bytes_ = plan.total;
   }
 
@@ -526,7 +525,7 @@ class Scheduled : public Executable {
       }
       if (!action.launcher->launch(frame.pointers.data()))
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
-    } else if (action.product) {
+    } else if (action.product && !action.call) {
       multiply(action, frame);
     } else if (in_place && action.update) {
       const auto& [input, index, source, out, dim] = *action.update;
@@ -553,17 +552,12 @@ class Scheduled : public Executable {
       out = out.view(slots_[action.out].type.sizes);
       return;
     }
-    switch (*action.product) {
-      case Product::mm:
-        at::mm_out(out, a, b);
-        break;
-      case Product::bmm:
-        at::bmm_out(out, a, b);
-        break;
-      case Product::addmm:
-        at::addmm_out(out, frame.table[action.bias], a, b, action.beta, action.alpha);
-        break;
-    }
+    if (*action.product == Product::mm)
+      runtime::multiply_into(out, a, b);
+    else if (*action.product == Product::bmm)
+      at::bmm_out(out, a, b);
+    else
+      runtime::multiply_and_add_into(out, frame.table[action.bias], a, b, action.beta, action.alpha);
   }
 
   CompiledKernels kernels_;

@@ -144,5 +144,17 @@ TEST(MemoryPlan, ThousandsOfBuffersTakeMilliseconds) {
   }
 }
 
+TEST(MemoryPlan, AFewThatAreMostOfItMayComeAndGo) {
+  const std::vector<BufferLife> lives{{1000, 0, 9}, {64, 1, 3}, {1000, 2, 8}, {128, 2, 4}};
+  const auto plan = plan_without_largest(lives);
+  EXPECT_EQ(plan.total, 192);
+  EXPECT_EQ(plan.offsets[0], -1);
+  EXPECT_EQ(plan.offsets[2], -1);
+  EXPECT_NE(plan.offsets[1], plan.offsets[3]);
+  const std::vector<BufferLife> alike{{1000, 0, 9}, {640, 1, 3}, {900, 2, 8}};
+  EXPECT_EQ(plan_without_largest(alike).offsets, plan_memory(alike).offsets);
+  EXPECT_EQ(plan_without_largest({}).total, 0);
+}
+
 }  // namespace
 }  // namespace graft::runtime
