@@ -267,8 +267,11 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
             {target, "bias", bias_part(made, is_adapted(target) ? "base_layer.bias" : "bias")});
     }
   }
-  for (const auto& target : saved)
-    adapter->parts.push_back({target, "modules_to_save", replacement_part(build(target))});
+  for (const auto& target : saved) {
+    auto part = replacement_part(build(target));
+    part->to_one_dtype();
+    adapter->parts.push_back({target, "modules_to_save", std::move(part)});
+  }
   if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
     for (const auto& [target, indices] : token_targets(config, model))
       adapter->parts.push_back({target, "trainable_tokens", tokens_part(build(target), indices)});

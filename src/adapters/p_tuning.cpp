@@ -25,6 +25,8 @@ class PTuningEncoder : public PromptEncoder {
  public:
   explicit PTuningEncoder(const AdapterConfig& config) {
     const int64_t width = config.integer("token_dim"), hidden = config.integer("encoder_hidden_size");
+    check_fits_memory("prompt_encoder", {total_virtual_tokens(config), width});
+    check_fits_memory("prompt_encoder", {hidden, 2 * std::max(hidden, width)});
     embedding_ = register_module("embedding", Embedding(total_virtual_tokens(config), width));
     if (config.string("encoder_reparameterization_type") == "LSTM") {
       lstm_head_ = register_module("lstm_head", LSTM(torch::nn::LSTMOptions(width, hidden)
@@ -85,6 +87,7 @@ Method p_tuning_method() {
               return std::make_shared<Prompt>(build, std::make_shared<PTuningEncoder>(build.config));
             const std::vector<int64_t> shape{total_virtual_tokens(build.config),
                                              build.config.integer("token_dim")};
+            if (build.source.fresh()) check_fits_memory("prompt_embeddings", shape);
             return std::make_shared<Prompt>(
                 build, shape, build.source.fresh() ? at::empty(shape, at::kFloat).normal_() : at::Tensor());
           },

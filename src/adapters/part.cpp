@@ -7,6 +7,7 @@
 
 #include "graft/error.h"
 #include "nn/conv.h"
+#include "support/host.h"
 #include "support/regex.h"
 
 namespace graft::adapters {
@@ -53,11 +54,20 @@ void PartBuild::refuse(const std::string& why) const {
                     std::string(nn::name_of(layer.kind())) + (why.empty() ? "" : ": " + why));
 }
 
+void check_fits_memory(std::string_view what, at::IntArrayRef shape) {
+  auto left = static_cast<double>(memory_of_machine()) / sizeof(float);
+  for (const auto size : shape) left /= static_cast<double>(std::max<int64_t>(size, 1));
+  if (left >= 1) return;
+  throw ConfigError("[adapters] \"" + std::string(what) + "\" would be of shape " + c10::str(shape) +
+                    ", more than this machine's memory: choose smaller sizes in the adapter's configuration");
+}
+
 at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
                            bool trainable, at::ScalarType fresh_dtype) {
-  const auto given = build.source.take(build.key(suffix), shape);
-  return enter(build, suffix, given.defined() ? given : at::empty(shape, build.options().dtype(fresh_dtype)),
-               trainable);
+  if (const auto given = build.source.take(build.key(suffix), shape); given.defined())
+    return enter(build, suffix, given, trainable);
+  check_fits_memory(build.key(suffix), shape);
+  return enter(build, suffix, at::empty(shape, build.options().dtype(fresh_dtype)), trainable);
 }
 
 at::Tensor Part::copied(const PartBuild& build, std::string_view suffix, const at::Tensor& base,

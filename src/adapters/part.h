@@ -74,6 +74,10 @@ struct Weights {
   std::map<std::string, at::Tensor> buffers = {};  ///< by name; batch normalisation's statistics
 };
 
+/// ConfigError for a tensor that an adapter's configuration makes too large: Linux would promise memory that
+/// it has not, and end the program that takes it.
+void check_fits_memory(std::string_view what, at::IntArrayRef shape);
+
 class Part;
 
 /// Computes several parts of one layer at once: y with all of them, each on the rows of its slot.

@@ -27,6 +27,8 @@ class PrefixEncoder : public PromptEncoder {
  public:
   explicit PrefixEncoder(const AdapterConfig& config) {
     const int64_t width = config.integer("token_dim"), hidden = config.integer("encoder_hidden_size");
+    check_fits_memory("prompt_encoder", {config.integer("num_virtual_tokens"), width});
+    check_fits_memory("prompt_encoder", {hidden, row_width(config)});
     embedding_ = register_module("embedding", Embedding(config.integer("num_virtual_tokens"), width));
     Linear in(width, hidden), out(hidden, row_width(config));
     if (config.has("init_weights")) {
@@ -85,7 +87,9 @@ class Prefix : public Prompt {
 };
 
 at::Tensor fresh_rows(const AdapterConfig& config) {
-  auto rows = at::empty({config.integer("num_virtual_tokens"), row_width(config)}, at::kFloat).normal_();
+  const std::vector<int64_t> shape{config.integer("num_virtual_tokens"), row_width(config)};
+  check_fits_memory("prompt_embeddings", shape);
+  auto rows = at::empty(shape, at::kFloat).normal_();
   return config.has("init_weights") ? rows.zero_() : rows;
 }
 

@@ -37,6 +37,7 @@ at::Tensor text_tokens(const AdapterConfig& config, int64_t count) {
 at::Tensor fresh_embeddings(const PromptBuild& build, at::IntArrayRef shape) {
   if (!build.source.fresh()) return {};
   const at::NoGradGuard no_grad;
+  check_fits_memory("prompt_embeddings", shape);
   // Drawn in any case: the draws after it are PEFT's.
   auto drawn = at::empty(shape, at::kFloat).normal_();
   const auto init = build.config.string("prompt_tuning_init");

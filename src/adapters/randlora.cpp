@@ -50,6 +50,8 @@ class RandloraBases : public Shared {
     const int64_t r = config.integer("r");
     const auto generator = seeded(config.integer("projection_prng_key"));
     const bool very_sparse = config.boolean("very_sparse");
+    check_fits_memory("randlora_A", {r, small});
+    check_fits_memory("randlora_B", {large, bases, r});
     if (very_sparse || config.boolean("sparse")) {
       const double sparsity = very_sparse ? std::sqrt(static_cast<double>(small)) : 3;
       A = signs({r, 1, small}, sparsity, generator);

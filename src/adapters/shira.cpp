@@ -14,10 +14,11 @@ class ShiraPart : public AddedWeight {
   explicit ShiraPart(const PartBuild& build)
       : AddedWeight(build), out_(build.out_features()), in_(build.in_features()) {
     if (build.layer.kind() != nn::LayerKind::linear) build.refuse("PEFT has SHiRA for torch.nn.Linear only");
-    const int64_t count = positive(build.config, "r") * (in_ + out_);
-    if (count > in_ * out_)
-      build.refuse("\"r\" asks for " + std::to_string(count) + " entries of its " +
-                   std::to_string(in_ * out_) + ": choose a smaller one");
+    const int64_t r = positive(build.config, "r");
+    if (r > in_ * out_ / (in_ + out_))
+      build.refuse("\"r\" asks for " + std::to_string(r) + " times " + std::to_string(in_ + out_) +
+                   " entries of its " + std::to_string(in_ * out_) + ": choose a smaller one");
+    const int64_t count = r * (in_ + out_);
     weight_ = parameter(build, "shira_weight", {count});
     indices_ = parameter(build, "shira_indices", {2, count}, /*trainable=*/false, at::kInt);
     scaling_ = constant("scaling", at::ones({}, build.options()));

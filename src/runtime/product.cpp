@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "support/host_cpu.h"
+#include "support/host.h"
 
 namespace graft::runtime {
 namespace {

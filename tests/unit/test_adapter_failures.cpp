@@ -215,15 +215,49 @@ TEST(AdapterFailures, ANameThatIsNoFolderIsNotSavedByIt) {
   }
 }
 
+Scene small_scene() {
+  return {.model = 0,
+          .heads = 1,
+          .head_size = 4,
+          .inner = 5,
+          .layers = 1,
+          .padded = false,
+          .seed = 3,
+          .adapters = {{.method = 0, .rank = 1, .options = 0}}};
+}
+
+// Linux promises any memory and ends the program that uses it: such a size has to be seen before.
+TEST(AdapterFailures, SizesBeyondTheMachineAreConfigErrors) {
+  const auto peft = peft_of(small_scene());
+  const auto tree = peft->named_parameters().keys();
+  const std::string on_layers = R"(, "target_modules": ["q_proj"]})",
+                    prompt = R"(, "task_type": "CAUSAL_LM"})";
+  for (const std::string& text :
+       {R"({"peft_type": "LORA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "LORA", "r": 9000000000000000000)" + on_layers,
+        R"({"peft_type": "ADALORA", "init_r": 100000000000, "total_step": 10)" + on_layers,
+        R"({"peft_type": "LOHA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "HRA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "HIRA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "VERA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "RANDLORA", "r": 100000000000)" + on_layers,
+        R"({"peft_type": "RANDLORA", "r": 100000000000, "sparse": true)" + on_layers,
+        R"({"peft_type": "VBLORA", "vector_length": 2, "num_vectors": 100000000000)" + on_layers,
+        R"({"peft_type": "SHIRA", "r": 9000000000000000000)" + on_layers,
+        R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 100000000000)" + prompt,
+        R"({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 100000000000)" + prompt,
+        R"({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 2, "prefix_projection": true,
+            "encoder_hidden_size": 100000000000)" +
+            prompt,
+        R"({"peft_type": "P_TUNING", "num_virtual_tokens": 2, "encoder_hidden_size": 100000000000)" +
+            prompt}) {
+    EXPECT_THROW(peft->add_adapter("large", AdapterConfig::from_json(text)), ConfigError) << text;
+    EXPECT_EQ(peft->named_parameters().keys(), tree) << text;
+  }
+}
+
 TEST(AdapterFailures, NamesThatMeanSomethingElse) {
-  const Scene scene{.model = 0,
-                    .heads = 1,
-                    .head_size = 4,
-                    .inner = 5,
-                    .layers = 1,
-                    .padded = false,
-                    .seed = 3,
-                    .adapters = {{.method = 0, .rank = 1, .options = 0}}};
+  const auto scene = small_scene();
   const auto peft = peft_of(scene);
   const auto config = AdapterConfig::from_json(scene.adapter_json(0));
   for (const char* name : {"", "__base__", "a0"})

@@ -1,4 +1,6 @@
-#include "support/host_cpu.h"
+#include "support/host.h"
+
+#include <unistd.h>
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
@@ -14,6 +16,10 @@ bool is_arm_without_sve() {
 #else
   return false;
 #endif
+}
+
+int64_t memory_of_machine() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace graft
