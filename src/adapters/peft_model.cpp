@@ -364,12 +364,20 @@ void PeftModel::add_from_tensors(const std::string& name, const AdapterConfig& c
 }
 
 void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
+  const auto check = [&] {
+    state_->get(name);
+    if (state_->is_merged(name))
+      throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
+  };
+  std::unique_ptr<adapters::Adapter> adapter;
+  {
+    const Shared lock(state_->guard);  // calls go on while the file is read
+    check();
+    adapter = read_adapter(dir, name, *model_, {});
+  }
   const Exclusive lock(state_->guard);
-  const auto& old = state_->get(name);
-  if (state_->is_merged(name))
-    throw UsageError("[adapters] \"" + name + "\" is merged: unmerge it before its weights are swapped");
-  auto adapter = read_adapter(dir, name, *model_, {});
-  adapter->trainable = old.trainable;
+  check();  // another thread may have been faster
+  adapter->trainable = state_->get(name).trainable;
   state_->swap(name, std::move(adapter));
 }
 
