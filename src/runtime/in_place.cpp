@@ -73,11 +73,10 @@ bool lies_in_another(const Value& result, const codegen::Schedule& schedule) {
                      [&](const auto& step) { return step.onto && &step.nodes.back()->output() == &result; });
 }
 
-bool is_only_for(const Value& value, const ir::Node& node) {
-  return std::all_of(value.users().begin(), value.users().end(), [&](const ir::Node* user) {
-    if (user == &node) return true;
-    return codegen::view_source(*user) && is_only_for(user->output(), node);
-  });
+size_t reads_of(const Value& value) {
+  size_t count = 0;
+  for (const auto* user : value.users()) count += codegen::view_source(*user) ? reads_of(user->output()) : 1;
+  return count;
 }
 
 }  // namespace graft::runtime

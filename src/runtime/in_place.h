@@ -18,7 +18,7 @@ bool rows_may_be_written_into(const ir::Graph& graph, const codegen::Schedule& s
 /// The result's memory is another value's, which was written before, while the input may still be needed.
 bool lies_in_another(const ir::Value& result, const codegen::Schedule& schedule);
 
-/// Nobody but the node reads the value, itself or through views.
-bool is_only_for(const ir::Value& value, const ir::Node& node);
+/// How often a value is read, itself or through views.
+size_t reads_of(const ir::Value& value);
 
 }  // namespace graft::runtime

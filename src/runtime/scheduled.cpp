@@ -184,10 +184,11 @@ class Scheduled : public Executable {
     const auto product = product_of(node);
     if ((product != Product::addmm && product != Product::low_rank) || packed_.contains(&node))
       return nullptr;
-    const auto* onto = &root_of(*ir::value_of(node, "self"));
-    if (onto->type() != node.output().type() || !runtime::is_only_for(*onto, node) ||
-        leaves_.contains(onto) || leaves_.contains(&node.output()) || aliased_.contains(onto) ||
-        !numbers_.contains(onto))
+    const auto* self = ir::value_of(node, "self");
+    const auto* onto = &root_of(*self);  // seen as it lies there, whatever views are between
+    if (onto->type() != node.output().type() || self->type() != onto->type() || offset_in_root(*self) != 0 ||
+        runtime::reads_of(*onto) != 1 || leaves_.contains(onto) || leaves_.contains(&node.output()) ||
+        aliased_.contains(onto) || !numbers_.contains(onto))
       return nullptr;
     const bool is_product = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
       return step.external && step.external == onto->producer() && product_of(*step.external);

@@ -139,5 +139,25 @@ TEST(LowRank, LeavesAloneWhatOthersRead) {
   expect_same_for_all_choices(text);
 }
 
+// Products onto which another is added: not where the sum is seen otherwise, or reads what it is added to.
+TEST(LowRank, ASumIsMadeInPlaceOnlyWhereItMayBe) {
+  const std::string start =
+      R"(graph(%0 "x": f32[4, 4], %1 "w": f32[4, 4], %2 "b": f32[4, 4], %3 "gates": bool[2, 1]) {
+  %4: f32[4, 4] = aten::mm(self=%0, mat2=%1)
+)";
+  for (
+      const char* rest :
+      {"  %5: f32[4, 4]{1, 4} = aten::t(self=%4)\n  %6: f32[4, 4] = aten::addmm(self=%5, mat1=%0, mat2=%2)\n",
+       "  %6: f32[4, 4] = aten::addmm(self=%4, mat1=%4, mat2=%2)\n",
+       "  %5: f32[4, 4]{1, 4} = aten::t(self=%4)\n  %6: f32[4, 4] = aten::addmm(self=%4, mat1=%5, mat2=%2)\n",
+       "  %6: f32[4, 4] = graft::low_rank_add(self=%4, x=%4, a=tensors[%1], b=tensors[%2], "
+       "scaling=tensors[%7], table=%3, slots=[0])\n"}) {
+    auto text = start + rest + "  %8: f32[4, 4] = aten::exp(self=%6)\n  return (%8)\n}\n";
+    if (text.find("%7") != std::string::npos)
+      text.insert(text.find("  %6"), "  %7: f32[] = aten::sum(self=%0)\n");
+    expect_same_for_all_choices(text);
+  }
+}
+
 }  // namespace
 }  // namespace graft::adapters
