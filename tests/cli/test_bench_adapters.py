@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
 GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
-USES = ["use-base", "use-one", "use-unused", "use-disabled", "use-switched", "use-mixed"]
+USES = ["use-base", "use-one", "use-unused", "use-disabled", "use-switched", "use-mixed", "use-base8", "use-mixed8"]
 LOADS = ["load-2nd", "load-200th"]
 TINY = ["--suite", "adapters", "--tiny", "--rounds", 1, "--threads", 1]
 
@@ -50,14 +50,14 @@ def test_every_method_has_its_rows(rows):
     by_method = [name for name in names if name not in USES + LOADS]
     assert "dora-forward" in by_method and len(by_method) == 2 * (len(methods) + 1)  # DoRA is LoRA's type
     assert all(name.removesuffix("-forward") + "-fwd+bwd" in by_method for name in by_method if name.endswith("-forward"))
-    assert names[-8:] == USES + LOADS
+    assert names[-len(USES + LOADS):] == USES + LOADS
 
 
 def test_the_model_is_the_designs(rows):
     for row in rows:
         model = row["model"]
         assert (model["num_hidden_layers"], model["hidden_size"], model["vocab_size"]) == (6, 448, 8192)
-        assert row["inputs"]["input_ids"]["shape"] == [4, 64]
+        assert row["inputs"]["input_ids"]["shape"] == [8 if row["name"].endswith("8") else 4, 64]
 
 
 def test_no_row_is_missing(graft_alone):
@@ -77,12 +77,13 @@ def test_no_row_is_missing(graft_alone):
 def test_times_over_the_base(graft_alone):
     done, document, page = graft_alone
     by_name = {row["name"]: row for row in document["rows"]}
-    for name in USES[1:] + LOADS[1:]:
-        base = by_name["use-base" if name in USES else "load-2nd"]["contenders"]
+    bases = {"use-base", "use-base8", "load-2nd"}
+    for name in set(USES + LOADS) - bases:
+        base = by_name["use-base8" if name == "use-mixed8" else "use-base" if name in USES else "load-2nd"]["contenders"]
         for who, share in by_name[name]["over"].items():
             assert share == pytest.approx(by_name[name]["contenders"][who]["median_ms"] / base[who]["median_ms"])
         assert "over" in {goal["what"] for goal in by_name[name]["goals"]}
-    assert not {"use-base", "load-2nd", "lora-forward"} & {name for name, row in by_name.items() if "over" in row}
+    assert not (bases | {"lora-forward"}) & {name for name, row in by_name.items() if "over" in row}
     assert "that of the row it is over" in done.stdout and "What adapters cost" in page
 
 

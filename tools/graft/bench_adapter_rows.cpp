@@ -54,10 +54,10 @@ ordered_json config_of(const char* text) {
 
 }  // namespace
 
-/// The model of all rows; the tiny one keeps what the recipes need: sizes that 64 divides, a batch of four.
-Row on_small_llama(bool tiny, const std::string& name, const std::string& work) {
+/// The model of all rows; the tiny one keeps what the recipes need: sizes that 64 divides.
+Row on_small_llama(bool tiny, const std::string& name, const std::string& work, int64_t batch) {
   const int64_t vocabulary = tiny ? 64 : 8192, length = tiny ? 8 : 64;
-  const auto ids = whole_numbers({4, length}, vocabulary);
+  const auto ids = whole_numbers({batch, length}, vocabulary);
   Row row{.name = name,
           .work = work,
           .config = {{"model_type", "llama"},
@@ -99,18 +99,24 @@ void append_methods(bool tiny, std::vector<Row>& rows) {
 
 void append_uses(bool tiny, std::vector<Row>& rows) {
   struct Use {
-    const char* state;
-    int64_t adapters;
+    const char *name, *state;
+    int64_t adapters, batch;
+    const char* over;
     double goal;
   };
   // The design's goals; for switching, what one adapter may cost.
-  constexpr Use kUses[] = {{"base", 1, 0},        {"one", 1, 1.08},      {"unused", 3, 1.02},
-                           {"disabled", 3, 1.02}, {"switched", 3, 1.08}, {"mixed", 3, 1.15}};
+  constexpr Use kUses[] = {{"use-base", "base", 1, 4, "", 0},
+                           {"use-one", "one", 1, 4, "use-base", 1.08},
+                           {"use-unused", "unused", 3, 4, "use-base", 1.02},
+                           {"use-disabled", "disabled", 3, 4, "use-base", 1.02},
+                           {"use-switched", "switched", 3, 4, "use-base", 1.08},
+                           {"use-mixed", "mixed", 3, 4, "use-base", 1.15},
+                           {"use-base8", "base", 1, 8, "", 0},
+                           {"use-mixed8", "mixed", 8, 8, "use-base8", 1.15}};
   for (const auto& use : kUses) {
-    const std::string state = use.state;
-    auto row = on_small_llama(tiny, "use-" + state, "forward");
-    row.adapters = {.config = config_of(kLora), .count = use.adapters, .state = state};
-    if (state != "base") row.over = "use-base", row.over_goal = use.goal;
+    auto row = on_small_llama(tiny, use.name, "forward", use.batch);
+    row.adapters = {.config = config_of(kLora), .count = use.adapters, .state = use.state};
+    row.over = use.over, row.over_goal = use.goal;
     rows.push_back(row);
   }
 }

@@ -59,7 +59,7 @@ std::vector<Row> suite_named(const std::string& name, bool tiny, const std::stri
 /// The suite "adapters".
 std::vector<Row> adapter_rows(bool tiny);
 /// A row over the model of that suite, without adapters yet.
-Row on_small_llama(bool tiny, const std::string& name, const std::string& work);
+Row on_small_llama(bool tiny, const std::string& name, const std::string& work, int64_t batch = 4);
 /// A method's configuration there: PEFT's names and values, read by both sides.
 ordered_json recipe_of(const std::string& method);
 /// An input of whole numbers from 0 on.
