@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace graft::adapters {
 
 /// The adapters of one layer: for each its A [rank, in], B [out, rank], its scaling (one number) and its

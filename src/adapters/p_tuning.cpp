@@ -87,9 +87,9 @@ Method p_tuning_method() {
               return std::make_shared<Prompt>(build, std::make_shared<PTuningEncoder>(build.config));
             const std::vector<int64_t> shape{total_virtual_tokens(build.config),
                                              build.config.integer("token_dim")};
-            if (build.source.fresh()) check_fits_memory("prompt_embeddings", shape);
             return std::make_shared<Prompt>(
-                build, shape, build.source.fresh() ? at::empty(shape, at::kFloat).normal_() : at::Tensor());
+                build, shape,
+                build.source.fresh() ? fresh_tensor("prompt_embeddings", shape).normal_() : at::Tensor());
           },
           .data_fields = {"num_attention_heads", "num_layers"}};
 }

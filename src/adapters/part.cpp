@@ -62,12 +62,18 @@ void check_fits_memory(std::string_view what, at::IntArrayRef shape) {
                     ", more than this machine's memory: choose smaller sizes in the adapter's configuration");
 }
 
+at::Tensor fresh_tensor(std::string_view what, at::IntArrayRef shape, at::TensorOptions options) {
+  check_fits_memory(what, shape);
+  return at::empty(shape, options);
+}
+
 at::Tensor Part::parameter(const PartBuild& build, std::string_view suffix, at::IntArrayRef shape,
                            bool trainable, at::ScalarType fresh_dtype) {
-  if (const auto given = build.source.take(build.key(suffix), shape); given.defined())
-    return enter(build, suffix, given, trainable);
-  check_fits_memory(build.key(suffix), shape);
-  return enter(build, suffix, at::empty(shape, build.options().dtype(fresh_dtype)), trainable);
+  const auto key = build.key(suffix);
+  const auto given = build.source.take(key, shape);
+  return enter(build, suffix,
+               given.defined() ? given : fresh_tensor(key, shape, build.options().dtype(fresh_dtype)),
+               trainable);
 }
 
 at::Tensor Part::copied(const PartBuild& build, std::string_view suffix, const at::Tensor& base,

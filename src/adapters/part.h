@@ -77,6 +77,8 @@ struct Weights {
 /// ConfigError for a tensor that an adapter's configuration makes too large: Linux would promise memory that
 /// it has not, and end the program that takes it.
 void check_fits_memory(std::string_view what, at::IntArrayRef shape);
+/// Such a tensor, not filled, if it fits.
+at::Tensor fresh_tensor(std::string_view what, at::IntArrayRef shape, at::TensorOptions options = at::kFloat);
 
 class Part;
 

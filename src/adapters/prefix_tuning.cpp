@@ -87,9 +87,8 @@ class Prefix : public Prompt {
 };
 
 at::Tensor fresh_rows(const AdapterConfig& config) {
-  const std::vector<int64_t> shape{config.integer("num_virtual_tokens"), row_width(config)};
-  check_fits_memory("prompt_embeddings", shape);
-  auto rows = at::empty(shape, at::kFloat).normal_();
+  auto rows =
+      fresh_tensor("prompt_embeddings", {config.integer("num_virtual_tokens"), row_width(config)}).normal_();
   return config.has("init_weights") ? rows.zero_() : rows;
 }
 

@@ -37,9 +37,8 @@ at::Tensor text_tokens(const AdapterConfig& config, int64_t count) {
 at::Tensor fresh_embeddings(const PromptBuild& build, at::IntArrayRef shape) {
   if (!build.source.fresh()) return {};
   const at::NoGradGuard no_grad;
-  check_fits_memory("prompt_embeddings", shape);
   // Drawn in any case: the draws after it are PEFT's.
-  auto drawn = at::empty(shape, at::kFloat).normal_();
+  auto drawn = fresh_tensor("prompt_embeddings", shape).normal_();
   const auto init = build.config.string("prompt_tuning_init");
   if (init == "RANDOM" || build.config.boolean("inference_mode")) return drawn;
   const int64_t vocab = build.model.config().integer("vocab_size");

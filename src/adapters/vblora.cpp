@@ -23,10 +23,7 @@ class VectorBank : public Shared {
       : bound_(config.number("init_vector_bank_bound")), trainable_(!is_packed(config, source)) {
     const std::vector<int64_t> shape{positive(config, "num_vectors"), positive(config, "vector_length")};
     bank = source.take(kBankKey, shape);
-    if (!bank.defined()) {
-      check_fits_memory(kBankKey, shape);
-      bank = at::empty(shape, at::kFloat);
-    }
+    if (!bank.defined()) bank = fresh_tensor(kBankKey, shape);
     bank = bank.to(layers.front()->weight.device());
   }
 

@@ -22,10 +22,8 @@ class VeraProjections : public Shared {
       B = source.take("base_model.vera_B", {size.out, r});
     } else {
       const auto generator = seeded(config.integer("projection_prng_key"));
-      check_fits_memory("vera_A", {r, size.in});
-      check_fits_memory("vera_B", {size.out, r});
-      A = at::empty({r, size.in}, at::kFloat);
-      B = at::empty({size.out, r}, at::kFloat);
+      A = fresh_tensor("vera_A", {r, size.in});
+      B = fresh_tensor("vera_B", {size.out, r});
       kaiming_uniform(A, 0, generator);
       kaiming_uniform(B, 0, generator);
     }

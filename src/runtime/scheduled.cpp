@@ -264,13 +264,14 @@ class Scheduled : public Executable {
     if (node.op() == "graft::boundary") return;  // it has done its part
     ++extern_calls_;
     for (const auto* value : node.inputs()) slot_of(*value);
-    action.product = product_of(node);
+    const auto product = product_of(node);
+    if (product == Product::low_rank) {
+      action.call = std::make_unique<AtenCall>(
+          AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+      return;
+    }
+    action.product = product;
     if (action.product) {
-      if (action.product == Product::low_rank) {
-        action.call = std::make_unique<AtenCall>(
-            AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
-        return;
-      }
       const bool add = action.product == Product::addmm;
       action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
       action.b = slot_of(*ir::value_of(node, "mat2"));
@@ -526,7 +527,7 @@ class Scheduled : public Executable {
       }
       if (!action.launcher->launch(frame.pointers.data()))
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
-    } else if (action.product && !action.call) {
+    } else if (action.product) {
       multiply(action, frame);
     } else if (in_place && action.update) {
       const auto& [input, index, source, out, dim] = *action.update;

@@ -284,6 +284,13 @@ ModelInputs row_of(const ModelInputs& inputs, int64_t row) {
   return one;
 }
 
+NamedTensors tensors_in(const std::filesystem::path& file) {
+  const auto opened = SafetensorsFile::open(file);
+  NamedTensors tensors;
+  for (const auto& name : opened->names()) tensors.emplace_back(name, opened->tensor(name).clone());
+  return tensors;
+}
+
 at::Tensor result(PeftModel& model, const ModelInputs& inputs, const AdapterCall& call) {
   const at::NoGradGuard no_grad;
   return model.forward(inputs, call).logits;

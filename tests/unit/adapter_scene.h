@@ -46,6 +46,9 @@ std::shared_ptr<PeftModel> peft_of(const Scene& scene, double noise = 0.1);
 ModelInputs inputs_of(const Scene& scene, int64_t rows = 3);
 ModelInputs row_of(const ModelInputs& inputs, int64_t row);
 
+/// All that a safetensors file holds, copied.
+NamedTensors tensors_in(const std::filesystem::path& file);
+
 /// Without gradients.
 at::Tensor result(PeftModel& model, const ModelInputs& inputs, const AdapterCall& call = {});
 

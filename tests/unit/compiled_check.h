@@ -111,4 +111,22 @@ inline BothWays expect_same_both_ways(const std::string& text) {
   return both;
 }
 
+/// The compiled program gives what the reference gives over routing tables of every kind. The table [row,
+/// slot] is the graph's last input.
+inline void expect_same_for_all_choices(const std::string& text) {
+  const auto graph = ir::parse(text);
+  const auto reference = ref::compile(graph, {});
+  const auto compiled = build(ir::clone(graph), {}, {.cache = false});
+  at::manual_seed(5);
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : graph.inputs()) inputs.push_back(numbers_for(input->type()));
+  auto& gates = inputs.back();
+  for (int choice = 0; choice < 8; ++choice) {
+    gates = (at::randint(0, 8, gates.sizes()) < choice).to(at::kBool);
+    const auto want = reference->run(inputs), got = compiled->run(inputs);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(differs(got[i], want[i]), "") << "result " << i << ", gates\n" << gates;
+  }
+}
+
 }  // namespace graft::testing_tools

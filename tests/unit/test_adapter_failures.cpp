@@ -25,11 +25,7 @@ using testing_tools::Scene;
 using testing_tools::scenes;
 
 void rewrite_tensors(const fs::path& dir, const std::function<void(NamedTensors&)>& change) {
-  NamedTensors tensors;
-  {
-    const auto file = SafetensorsFile::open(dir / "adapter_model.safetensors");
-    for (const auto& name : file->names()) tensors.emplace_back(name, file->tensor(name).clone());
-  }
+  auto tensors = testing_tools::tensors_in(dir / "adapter_model.safetensors");
   change(tensors);
   save_safetensors(dir / "adapter_model.safetensors", tensors);
 }
@@ -163,15 +159,21 @@ const std::vector<std::string>& strange_names() {
   return names;
 }
 
+Scene small_scene() {
+  return {.model = 0,
+          .heads = 1,
+          .head_size = 4,
+          .inner = 5,
+          .layers = 1,
+          .padded = false,
+          .seed = 3,
+          .adapters = {{.method = 0, .rank = 1, .options = 0}}};
+}
+
 TEST(AdapterFailures, ANameMayBeAnything) {
-  const Scene scene{.model = 0,
-                    .heads = 2,
-                    .head_size = 4,
-                    .inner = 7,
-                    .layers = 1,
-                    .padded = false,
-                    .seed = 3,
-                    .adapters = {{.method = 0, .rank = 2, .options = 0}}};
+  auto scene = small_scene();
+  scene.heads = scene.adapters[0].rank = 2;
+  scene.inner = 7;
   const TempDir folder;
   const auto one = peft_of(scene);
   const auto inputs = inputs_of(scene);
@@ -193,14 +195,7 @@ TEST(AdapterFailures, ANameMayBeAnything) {
 }
 
 TEST(AdapterFailures, ANameThatIsNoFolderIsNotSavedByIt) {
-  const Scene scene{.model = 0,
-                    .heads = 1,
-                    .head_size = 4,
-                    .inner = 5,
-                    .layers = 1,
-                    .padded = false,
-                    .seed = 3,
-                    .adapters = {{.method = 0, .rank = 1, .options = 0}}};
+  const auto scene = small_scene();
   const TempDir folder;
   const auto peft = peft_of(scene);
   peft->save_adapter(folder / "a0", "a0");
@@ -213,17 +208,6 @@ TEST(AdapterFailures, ANameThatIsNoFolderIsNotSavedByIt) {
     peft->save_adapter(folder / "by-hand", name);  // the caller says where
     peft->delete_adapter(name);
   }
-}
-
-Scene small_scene() {
-  return {.model = 0,
-          .heads = 1,
-          .head_size = 4,
-          .inner = 5,
-          .layers = 1,
-          .padded = false,
-          .seed = 3,
-          .adapters = {{.method = 0, .rank = 1, .options = 0}}};
 }
 
 // Linux promises any memory and ends the program that uses it: such a size has to be seen before.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -102,8 +104,7 @@ class Mutator {
   std::string change_tensors(const fs::path& file) {
     NamedTensors tensors;
     try {
-      const auto opened = SafetensorsFile::open(file);
-      for (const auto& name : opened->names()) tensors.emplace_back(name, opened->tensor(name).clone());
+      tensors = testing_tools::tensors_in(file);
     } catch (const Error&) {
       return change_bytes(file);  // an earlier change was to its bytes
     }

@@ -1,17 +1,20 @@
 // LoRA adapters by the rows that chose them: against the formula, alone and in a compiled program.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "adapters/low_rank.h"
 #include "compiled_check.h"
 #include "compiler/build.h"
-#include "target/ref/interpreter.h"
+#include "threads.h"
 
 namespace graft::adapters {
 namespace {
+
+using testing_tools::expect_same_for_all_choices;
+using testing_tools::Threads;
 
 struct Case {
   at::Tensor y, x, table;
@@ -54,17 +57,6 @@ Case random_case(std::mt19937& random) {
   return c;
 }
 
-class Threads {
- public:
-  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
-
 TEST(LowRank, IsTheFormulaForAnyChoice) {
   std::mt19937 random(7);
   at::manual_seed(7);
@@ -90,22 +82,6 @@ TEST(LowRank, WhatIsNoRoutingTableIsRefused) {
   const auto c = random_case(random);
   EXPECT_ANY_THROW(low_rank_add(c.y, c.x, c.adapters, at::ones({c.x.size(0) + 1, 9}, at::kBool)));
   EXPECT_ANY_THROW(low_rank_add(c.y.narrow(0, 0, 1).expand({c.x.size(0) + 1, -1}), c.x, c.adapters, c.table));
-}
-
-/// The program gives what the reference gives, whoever is chosen.
-void expect_same_for_all_choices(const std::string& text) {
-  const auto graph = ir::parse(text);
-  const auto reference = ref::compile(graph, {});
-  const auto compiled = build(ir::clone(graph), {}, {.cache = false});
-  at::manual_seed(5);
-  std::vector<at::Tensor> inputs;
-  for (const auto& input : graph.inputs()) inputs.push_back(testing_tools::numbers_for(input->type()));
-  for (int choice = 0; choice < 8; ++choice) {
-    inputs.back() = (at::randint(0, 8, inputs.back().sizes()) < choice).to(at::kBool);
-    const auto want = reference->run(inputs), got = compiled->run(inputs);
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_EQ(testing_tools::differs(got[i], want[i]), "") << "result " << i;
-  }
 }
 
 const std::string in_a_program =

@@ -28,23 +28,7 @@ std::vector<std::string> calls_of(const std::string& text) {
   return calls;
 }
 
-/// The compiled program over routing tables of every kind gives what the reference gives.
-void expect_same_for_all_choices(const std::string& text) {
-  const auto graph = ir::parse(text);
-  const auto reference = ref::compile(graph, {});
-  const auto compiled = build(ir::clone(graph), {}, {.cache = false});
-  at::manual_seed(5);
-  std::vector<at::Tensor> inputs;
-  for (const auto& input : graph.inputs()) inputs.push_back(testing_tools::numbers_for(input->type()));
-  auto& gates = inputs.back();
-  for (int choice = 0; choice < 8; ++choice) {
-    gates = (at::randint(0, 8, gates.sizes()) < choice).to(at::kBool);
-    const auto want = reference->run(inputs), got = compiled->run(inputs);
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_EQ(testing_tools::differs(got[i], want[i]), "") << "result " << i << ", gates\n" << gates;
-  }
-}
-
+using testing_tools::expect_same_for_all_choices;
 using Calls = std::vector<std::string>;
 
 const std::string lora =

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "runtime/product.h"
 
 namespace graft::runtime {

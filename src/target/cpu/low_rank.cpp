@@ -3,7 +3,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <exception>
+#include <mutex>
+#include <vector>
 
 #include "target/cpu/torch_threads.h"
 
