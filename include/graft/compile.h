@@ -22,6 +22,9 @@
 
 namespace graft {
 
+/// `max_autotune` tries each larger kernel, and each product with a frozen weight, in several forms, and
+/// keeps the choice in the disk cache: a longer first call, once per machine. `reduce_overhead` is about
+/// launches on a GPU: on the CPU there are none, and it is the default.
 enum class Mode : uint8_t { default_, reduce_overhead, max_autotune };
 /// `eager` captures nothing, `aot_eager` runs the captured graph over ATen (the reference), `graft` compiles
 /// it.

@@ -52,11 +52,6 @@ class Copy {
   std::unordered_map<const Value*, Value*> stands_for_;
 };
 
-/// No gaps, no element twice: then a clone keeps the strides.
-bool is_dense(const ir::TensorType& type) {
-  return type.numel() * size_of(type.dtype) == storage_bytes(type);
-}
-
 class Partitioner {
  public:
   Partitioner(const ir::Graph& joint, size_t forward_results, const std::vector<size_t>& tangent_inputs,
@@ -141,7 +136,7 @@ class Partitioner {
 
   /// A mutated input: its memory will have other contents when the backward runs.
   Value& cloned(Copy& copy, const Value& input) const {
-    if (!is_dense(input.type()))
+    if (!input.type().is_dense())
       throw UsageError(
           "[autograd] input " + std::to_string(input.index()) + " \"" + joint_.input_name(input.index()) +
           "\" is mutated, the backward needs its old contents, and its memory has gaps or overlaps; "

@@ -61,7 +61,7 @@ namespace {
 
 /// From a graph of core ops.
 std::unique_ptr<Executable> build_core(const ir::Graph& graph, const std::vector<at::Generator>& generators,
-                                       const CompileOptions& options, const Bindings& bindings) {
+                                       const Bindings& bindings) {
   codegen::Schedule schedule;
   {
     const Stopwatch watch("fusion");
@@ -71,7 +71,7 @@ std::unique_ptr<Executable> build_core(const ir::Graph& graph, const std::vector
   CompiledKernels kernels;
   {
     const Stopwatch watch("code generation");
-    kernels = cpu::compile(schedule, options.cache);
+    kernels = cpu::compile(schedule, bindings.measuring);
   }
   const Stopwatch watch("planning");
   return make_scheduled(graph, schedule, std::move(kernels), generators, bindings);
@@ -84,17 +84,18 @@ std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::G
     const Stopwatch watch("passes");
     passes::run_passes(passes::compile_passes(), graph);
   }
+  bindings.measuring = {.use_cache = options.cache, .thorough = options.mode == Mode::max_autotune};
   constexpr int64_t as_much_as_the_weights = 100;
   auto folding = passes::fold_weights(graph, bindings.frozen,
                                       env_number("GRAFT_FOLD_PERCENT").value_or(as_much_as_the_weights));
-  if (!folding) return build_core(graph, generators, options, bindings);
+  if (!folding) return build_core(graph, generators, bindings);
   if (logs(LogTopic::passes))
     log(LogTopic::passes, "fold-weights: " + std::to_string(folding->groups.size()) + " groups\n" +
                               ir::to_string(folding->main));
   for (size_t i = graph.inputs().size(); i < folding->main.inputs().size(); ++i) bindings.frozen.push_back(i);
-  auto main = build_core(folding->main, generators, options, bindings);
+  auto main = build_core(folding->main, generators, bindings);
   return make_folded(std::move(*folding), std::move(main), [&](const ir::Graph& group) {
-    return build_core(group, generators, options, {.keep_results = false});
+    return build_core(group, generators, {.keep_results = false, .measuring = bindings.measuring});
   });
 }
 

@@ -76,6 +76,20 @@ bool TensorType::is_contiguous() const {
   return true;
 }
 
+bool TensorType::is_dense() const {
+  if (numel() == 0) return true;
+  std::vector<std::pair<Dim, Dim>> steps;  // stride, size
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] != 1) steps.emplace_back(strides[i], sizes[i]);
+  std::sort(steps.begin(), steps.end());
+  Dim expected = 1;
+  for (const auto& [stride, size] : steps) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
 std::vector<Dim> contiguous_strides(const std::vector<Dim>& sizes) {
   std::vector<Dim> strides(sizes.size());
   Dim step = 1;

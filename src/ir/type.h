@@ -37,6 +37,8 @@ struct TensorType {
   /// Elements from the first in memory to the last, both counted; 0 for a tensor with none.
   Dim span() const;
   bool is_contiguous() const;
+  /// No gaps, no element twice: a clone keeps the strides.
+  bool is_dense() const;
 };
 
 /// Row-major strides, where a dimension of size 0 or 1 counts as 1, as torch has them.

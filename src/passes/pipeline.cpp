@@ -12,6 +12,7 @@
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
 #include "passes/sums_into_scatters.h"
+#include "passes/wide_products.h"
 #include "support/env.h"
 #include "support/log.h"
 
@@ -41,6 +42,8 @@ const std::vector<Pass>& compile_passes() {
   static const std::vector<Pass> passes = {
       {"plain-creation", make_creation_plain},
       {"decompose", decomp::decompose},
+      // Before equal casts of what several products read become one.
+      {"wide-products", widen_products},
       // A cross entropy shows its gather only when it is decomposed.
       {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.

@@ -101,10 +101,17 @@ class Cut {
     const auto kind = ir::kind_of(node.op());
     if (!is_light(kind)) return true;
     if (kind != OpKind::pointwise) return false;
-    if (is_read_from_memory(node.output())) return true;
+    if (is_read_from_memory(node.output())) return !widens_weight(node);
     int64_t read = 0;
     for (const auto* value : node.inputs()) read += bytes_of(*value);
     return heavy_.contains(&node.output()) && bytes_of(node.output()) <= read;
+  }
+
+  /// A weight that is stored in half precision was to be small: what is made of it for each call is cheap.
+  bool widens_weight(const Node& node) const {
+    if (node.op() != "aten::_to_copy") return false;
+    const auto& source = *node.inputs().front();
+    return !heavy_.contains(&source) && bytes_of(node.output()) > bytes_of(source);
   }
 
   bool is_read_from_memory(const Value& value) const {

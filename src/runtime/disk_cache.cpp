@@ -315,4 +315,10 @@ DiskCache::Counters DiskCache::counters() const {
   return {count_.hits, count_.misses, count_.bad, count_.written, count_.failed, count_.evicted};
 }
 
+DiskCache& shared_cache() {
+  static DiskCache instance(default_cache_folder(),
+                            env_number("GRAFT_CACHE_SIZE").value_or(kDefaultCacheBytes));
+  return instance;
+}
+
 }  // namespace graft::runtime

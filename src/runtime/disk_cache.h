@@ -74,4 +74,7 @@ class DiskCache {
   Count count_;
 };
 
+/// The one that kernels and choices are kept in: in the default folder, of GRAFT_CACHE_SIZE.
+DiskCache& shared_cache();
+
 }  // namespace graft::runtime

@@ -1,14 +1,14 @@
 #include "runtime/packed_product.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "runtime/product.h"
 #include "support/host.h"
@@ -95,8 +95,8 @@ std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows, int64_t in, in
   return nullptr;
 }
 
-/// The shortest of a few runs, in seconds.
-double time_of(const std::function<void()>& body, int times = 4) {
+/// The shortest of some runs, in seconds.
+double time_of(const std::function<void()>& body, int times) {
   double best = 1e30;
   for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -113,19 +113,19 @@ bool never_pays(int64_t rows) {
   return is_arm_without_sve() && rows >= kManyRows;
 }
 
-Form measure(int64_t rows, int64_t in, int64_t out) {
-  if (never_pays(rows)) return Form::plain;
+Form measure(int64_t rows, int64_t in, int64_t out, bool thorough) {
   const at::NoGradGuard no_grad;
+  const int times = thorough ? 16 : 4;
   const auto x = at::full({rows, in}, 0.5), weight = at::full({out, in}, 0.25);
   const auto y = at::empty({rows, out});
   // A packed form must be worth its memory.
-  double best = 0.97 * time_of([&] { runtime::multiply_into(y, x, weight.t()); });
+  double best = 0.95 * time_of([&] { runtime::multiply_into(y, x, weight.t()); }, times);
   Form chosen = Form::plain;
   for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
     if (!there) continue;
     try {
       const auto product = make_form(form, rows, in, out);
-      const double time = time_of([&] { product->run(x, weight, {}); });
+      const double time = time_of([&] { product->run(x, weight, {}); }, times);
       if (time < best) best = time, chosen = form;
     } catch (const std::exception&) {
       continue;  // not for this machine
@@ -135,8 +135,9 @@ Form measure(int64_t rows, int64_t in, int64_t out) {
 }
 
 /// Whether the product with the function in it takes less time than the product and a pass over its results.
-bool joining_is_faster(int64_t rows, int64_t in, int64_t out, Epilogue epilogue) {
+bool joining_is_faster(int64_t rows, int64_t in, int64_t out, Epilogue epilogue, bool thorough) {
   const at::NoGradGuard no_grad;
+  const int times = thorough ? 16 : 8;
   const auto time_with = [&](int64_t count, Epilogue function, int times) {
     OneDnn product(count, in, out, function);
     const auto x = at::full({count, in}, 0.5), weight = at::full({out, in}, 0.25);
@@ -147,34 +148,44 @@ bool joining_is_faster(int64_t rows, int64_t in, int64_t out, Epilogue epilogue)
     if (time_with(1, epilogue, 2) > 10 * time_with(1, Epilogue::none, 4)) return false;
     const auto y = at::full({rows, out}, 0.5);
     // A kernel of graft's takes somewhat less than ATen's operator.
-    const double pass = 0.8 * time_of([&] { apply(epilogue, y); });
-    return time_with(rows, epilogue, 8) < time_with(rows, Epilogue::none, 8) + pass;
+    const double pass = 0.8 * time_of([&] { apply(epilogue, y); }, times);
+    return time_with(rows, epilogue, times) < time_with(rows, Epilogue::none, times) + pass;
   } catch (const std::exception&) {
     return false;  // not for this machine
   }
 }
 
+/// What the answer to a question about a product depends on.
+std::string question_of(const std::string& what, int64_t rows, int64_t in, int64_t out,
+                        const runtime::Measuring& how) {
+  return what + " " + std::to_string(rows) + "x" + std::to_string(in) + "x" + std::to_string(out) + ", " +
+         std::to_string(at::get_num_threads()) + " threads, torch " TORCH_VERSION +
+         (how.thorough ? ", thorough" : "");
+}
+
 }  // namespace
 
-std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int64_t out) {
-  static std::mutex guard;
-  static std::map<std::tuple<int64_t, int64_t, int64_t>, Form> known;
-  const std::lock_guard<std::mutex> lock(guard);
-  const auto [place, fresh] = known.try_emplace({rows, in, out}, Form::plain);
-  if (fresh) place->second = measure(rows, in, out);
-  return make_form(place->second, rows, in, out);
+std::unique_ptr<PackedProduct> PackedProduct::make(int64_t rows, int64_t in, int64_t out,
+                                                   const runtime::Measuring& how) {
+  if (never_pays(rows) && !how.thorough) return nullptr;
+  const auto form = runtime::choose(question_of("which product", rows, in, out, how), how.use_cache, [&] {
+    return static_cast<int64_t>(measure(rows, in, out, how.thorough));
+  });
+  return make_form(static_cast<Form>(form), rows, in, out);
 }
 
 std::atomic<bool> PackedProduct::join_always{false};
 
-bool PackedProduct::join(Epilogue epilogue) {
-  static std::mutex guard;
-  static std::map<std::tuple<int64_t, int64_t, int64_t, Epilogue>, bool> known;
+bool PackedProduct::join(Epilogue epilogue, const runtime::Measuring& how) {
   if (!can_join()) return false;
-  const std::lock_guard<std::mutex> lock(guard);
-  const auto [place, fresh] = known.try_emplace({rows_, in_, out_, epilogue}, false);
-  if (fresh && !join_always) place->second = joining_is_faster(rows_, in_, out_, epilogue);
-  if (place->second || join_always) epilogue_ = epilogue;
+  const auto what = std::string("whether to join ") + runtime::one_dnn_name(epilogue).function + " " +
+                    runtime::one_dnn_name(epilogue).form;
+  const auto faster = [&] {
+    return runtime::choose(question_of(what, rows_, in_, out_, how), how.use_cache, [&] {
+      return static_cast<int64_t>(joining_is_faster(rows_, in_, out_, epilogue, how.thorough));
+    });
+  };
+  if (join_always || faster() == 1) epilogue_ = epilogue;
   return epilogue_ == epilogue;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/choices.h"
 #include "runtime/epilogue.h"
 #include "runtime/seen_tensor.h"
 
@@ -15,8 +16,9 @@ namespace graft {
 class PackedProduct {
  public:
   /// For x [rows, in] times the transpose of a float weight [out, in]; null where no packed form is there or
-  /// none is faster than a plain product, which is measured once per shape and process.
-  static std::unique_ptr<PackedProduct> make(int64_t rows, int64_t in, int64_t out);
+  /// none is faster than a plain product, which is measured once per shape.
+  static std::unique_ptr<PackedProduct> make(int64_t rows, int64_t in, int64_t out,
+                                             const runtime::Measuring& how = {});
 
   virtual ~PackedProduct() = default;
   PackedProduct(const PackedProduct&) = delete;
@@ -24,7 +26,7 @@ class PackedProduct {
 
   /// From now on the results are passed through the function, in the product itself; false, and nothing
   /// changes, where that cannot be done or is no faster than a pass of its own. Measured like make().
-  bool join(runtime::Epilogue epilogue);
+  bool join(runtime::Epilogue epilogue, const runtime::Measuring& how = {});
   static std::atomic<bool> join_always;  ///< for tests: without measuring
 
   /// The bias may be undefined. Threads may call at once.

@@ -48,7 +48,7 @@ class Scheduled : public Executable {
  public:
   Scheduled(const ir::Graph& graph, const codegen::Schedule& schedule, CompiledKernels kernels,
             const std::vector<at::Generator>& generators, const Bindings& bindings)
-      : kernels_(std::move(kernels)), keep_results_(bindings.keep_results) {
+      : kernels_(std::move(kernels)), keep_results_(bindings.keep_results), measuring_(bindings.measuring) {
     for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
     inputs_ = slots_.size();
     for (const size_t i : bindings.frozen) frozen_.insert(graph.inputs()[i].get());
@@ -164,7 +164,7 @@ class Scheduled : public Executable {
         (ir::value_of(node, "self")->type().sizes.size() != 1 ||
          ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
       return;
-    auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0]);
+    auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
     if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
   }
 
@@ -202,7 +202,7 @@ class Scheduled : public Executable {
       return packed_.contains(value.producer()) && !leaves_.contains(&value) && !aliased_.contains(&value);
     };
     for (const auto& [product, function] : runtime::functions_after(schedule, predicates, packed)) {
-      if (!packed_.at(product).first->join(*runtime::epilogue_of(*function))) continue;
+      if (!packed_.at(product).first->join(*runtime::epilogue_of(*function), measuring_)) continue;
       joined_.insert(function);
       epilogues_[product] = &function->output();
       if (logs(LogTopic::kernels)) log(LogTopic::kernels, "in its product: " + ir::to_string(*function));
@@ -575,6 +575,7 @@ class Scheduled : public Executable {
   std::deque<Action> actions_;
   std::vector<size_t> results_, last_views_;
   bool keep_results_;
+  runtime::Measuring measuring_;
   std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared();
   size_t inputs_ = 0, most_buffers_ = 0, table_ = none;
   int64_t arena_bytes_ = 0, extern_calls_ = 0;

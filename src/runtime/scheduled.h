@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codegen/fusion.h"
+#include "runtime/choices.h"
 #include "runtime/executable.h"
 #include "runtime/launcher.h"
 
@@ -30,6 +31,7 @@ struct Bindings {
   /// Memory of results is used again once the caller has let it go. Not where forward and backward take
   /// turns: what the one holds back the other could use.
   bool keep_results = true;
+  runtime::Measuring measuring = {};
 };
 
 /// The graph may go afterwards.

@@ -1,6 +1,7 @@
 // The CPU target from outside: kernels of a schedule, ready to be launched on torch's threads.
 #pragma once
 #include "codegen/fusion.h"
+#include "runtime/choices.h"
 #include "runtime/scheduled.h"
 
 namespace graft::cpu {
@@ -9,7 +10,7 @@ namespace graft::cpu {
 bool available();
 
 /// Error where there is no LLVM.
-CompiledKernels compile(const codegen::Schedule& schedule, bool use_cache);
+CompiledKernels compile(const codegen::Schedule& schedule, const runtime::Measuring& how);
 
 /// For `--emit llvm`.
 std::string llvm_of(const codegen::Schedule& schedule);

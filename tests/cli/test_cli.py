@@ -105,6 +105,24 @@ def test_options_of_compilation_need_compile(model, inputs, tmp_path, flags):
     assert not out.exists()
 
 
+def test_max_autotune_measures_once(model, tmp_path):
+    """Another process takes what the first has found out; with --no-cache each finds out for itself."""
+    inputs = tmp_path / "many.safetensors"
+    save_file({"input_ids": torch.arange(8 * 96).reshape(8, 96) % 60}, inputs)
+    results, measured = [], []
+    for flags in [[], [], ["--no-cache"]]:
+        out = tmp_path / "out.safetensors"
+        done = graft("forward", "--model", model, "--input", inputs, "--output", out, "--compile", "--fullgraph", "--mode", "max-autotune",
+                     *flags, env={"GRAFT_CACHE_DIR": str(tmp_path / "cache"), "GRAFT_LOGS": "kernels"})
+        assert done.returncode == 0, done.stderr
+        results.append(next(iter(load_file(out).values())))
+        measured.append(done.stderr.count("measured: which plan"))
+    assert measured[0] > 0 and measured[1] == 0 and measured[2] == measured[0]
+    assert torch.equal(results[0], results[1])
+    assert graft("forward", "--model", model, "--input", inputs, "--output", out).returncode == 0
+    assert torch.allclose(results[0], next(iter(load_file(out).values())), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("backend", ["graft", "inductor", "aot_eager", "eager"])
 def test_compiled_forward(model, inputs, tmp_path, backend):
     out, plain, report = tmp_path / "out.safetensors", tmp_path / "plain.safetensors", tmp_path / "report.json"

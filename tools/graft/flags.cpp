@@ -208,7 +208,10 @@ void CompileFlags::add_to(CLI::App& command) {
   command_ = &command;
   constexpr auto group = "Compilation";
   command.add_flag("--compile", compile, "Compile the model")->group(group);
-  command.add_option("--mode", mode, "What to optimise for")
+  command
+      .add_option("--mode", mode,
+                  "What to optimise for: max-autotune measures kernels and products and keeps the choice; "
+                  "reduce-overhead is for GPUs")
       ->check(CLI::IsMember({"default", "reduce-overhead", "max-autotune"}))
       ->capture_default_str()
       ->group(group);

@@ -18,24 +18,19 @@ namespace graft::cpu {
 namespace {
 
 // Counts up when the code generator changes what it makes of the same kernel.
-constexpr const char* generator_version = "graft-cpu-9";
+constexpr const char* generator_version = "graft-cpu-10";
 
-std::string key_of(const std::string& text) {
-  return hex(hash128({generator_version, llvm_version(), host().triple, host().cpu, host().features, text}));
+std::string key_of(const TunedKernel& kernel) {
+  return hex(hash128({generator_version, llvm_version(), host().triple, host().cpu, host().features,
+                      to_string(*kernel.kernel), to_string(kernel.tuning)}));
 }
 
-std::string compile_one(const codegen::Kernel& kernel, const std::string& symbol) {
+std::string compile_one(const TunedKernel& kernel, const std::string& symbol) {
   llvm::LLVMContext context;
   llvm::Module module("graft", context);
   set_target(module, host());
-  emit(module, kernel, plan(kernel, host()), symbol, host());
+  emit(module, *kernel.kernel, plan(*kernel.kernel, host(), kernel.tuning), symbol, host());
   return compile_object(module, host());
-}
-
-runtime::DiskCache& cache() {
-  static runtime::DiskCache instance(runtime::default_cache_folder(),
-                                     env_number("GRAFT_CACHE_SIZE").value_or(runtime::kDefaultCacheBytes));
-  return instance;
 }
 
 /// Runs body(0) ... body(count - 1) on several threads; the first exception comes out.
@@ -72,14 +67,14 @@ Loaded& loaded() {
 
 }  // namespace
 
-MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernels, bool use_cache) {
+MachineKernels compile_kernels(const std::vector<TunedKernel>& kernels, bool use_cache) {
   MachineKernels made;
   std::map<std::string, size_t> numbers;  // by key
   std::vector<size_t> number_of;
-  std::vector<const codegen::Kernel*> different;
+  std::vector<TunedKernel> different;
   std::vector<std::string> keys, objects;
-  for (const auto* kernel : kernels) {
-    const auto [place, fresh] = numbers.emplace(key_of(to_string(*kernel)), different.size());
+  for (const auto& kernel : kernels) {
+    const auto [place, fresh] = numbers.emplace(key_of(kernel), different.size());
     if (fresh) {
       different.push_back(kernel);
       keys.push_back(place->first);
@@ -105,13 +100,13 @@ MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernel
   in_parallel(missing.size(), [&](size_t i) {
     const auto& key = keys[missing[i]];
     if (use_cache)
-      if (auto object = cache().get(key)) {
+      if (auto object = runtime::shared_cache().get(key)) {
         objects[i] = std::move(*object);
         ++hits;
         return;
       }
-    objects[i] = compile_one(*different[missing[i]], "k" + key);
-    if (use_cache) cache().put(key, objects[i]);
+    objects[i] = compile_one(different[missing[i]], "k" + key);
+    if (use_cache) runtime::shared_cache().put(key, objects[i]);
   });
   made.cache_hits = hits;
   if (!missing.empty()) {
@@ -123,10 +118,11 @@ MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernel
     }
   }
   if (logs(LogTopic::kernels))
-    for (const auto* kernel : different) log(LogTopic::kernels, to_string(*kernel));
+    for (const auto& [kernel, tuning] : different) log(LogTopic::kernels, to_string(*kernel));
   for (size_t i = 0; i < kernels.size(); ++i)
-    made.kernels.push_back(
-        {functions[number_of[i]].first, plan(*kernels[i], host()), functions[number_of[i]].second});
+    made.kernels.push_back({functions[number_of[i]].first,
+                            plan(*kernels[i].kernel, host(), kernels[i].tuning),
+                            functions[number_of[i]].second});
   return made;
 }
 

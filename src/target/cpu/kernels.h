@@ -21,7 +21,11 @@ struct MachineKernels {
   int64_t unique = 0, cache_hits = 0;
 };
 
-MachineKernels compile_kernels(const std::vector<const codegen::Kernel*>& kernels, bool use_cache);
+struct TunedKernel {
+  const codegen::Kernel* kernel;
+  Tuning tuning = {};
+};
+MachineKernels compile_kernels(const std::vector<TunedKernel>& kernels, bool use_cache);
 
 /// Text of one kernel: its LLVM code before and after the passes, and its assembly.
 std::string llvm_of(const codegen::Kernel& kernel);

@@ -1,9 +1,11 @@
-#include "target/cpu_target.h"
+#include "target/cpu/launch.h"
 
+#include <algorithm>
 #include <vector>
 
-#include "target/cpu/kernels.h"
 #include "target/cpu/torch_threads.h"
+#include "target/cpu/tuning.h"
+#include "target/cpu_target.h"
 
 namespace graft::cpu {
 namespace {
@@ -59,15 +61,21 @@ std::vector<const codegen::Kernel*> kernels_of(const codegen::Schedule& schedule
 
 }  // namespace
 
+std::shared_ptr<const Launcher> make_launcher(MachineKernel kernel) {
+  return std::make_shared<CpuLauncher>(std::move(kernel));
+}
+
 bool available() { return true; }
 
-CompiledKernels compile(const codegen::Schedule& schedule, bool use_cache) {
-  auto made = compile_kernels(kernels_of(schedule), use_cache);
+CompiledKernels compile(const codegen::Schedule& schedule, const runtime::Measuring& how) {
+  std::vector<TunedKernel> kernels;
+  for (const auto* kernel : kernels_of(schedule)) kernels.push_back({kernel});
+  if (how.thorough) tune(schedule, kernels, how.use_cache);
+  auto made = compile_kernels(kernels, how.use_cache);
   CompiledKernels compiled;
   compiled.unique = made.unique;
   compiled.cache_hits = made.cache_hits;
-  for (auto& kernel : made.kernels)
-    compiled.launchers.push_back(std::make_shared<CpuLauncher>(std::move(kernel)));
+  for (auto& kernel : made.kernels) compiled.launchers.push_back(make_launcher(std::move(kernel)));
   return compiled;
 }
 

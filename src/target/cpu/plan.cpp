@@ -9,6 +9,8 @@ namespace {
 using codegen::Kernel;
 using codegen::Op;
 
+constexpr int kWidest = 64;  // lanes
+
 /// The largest that is not above it.
 int power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
 
@@ -41,7 +43,6 @@ int width_for(const Kernel& kernel, const Host& host, int dim) {
 /// Of a reduction's columns, which are read row by row: the more of a row at a time, the fewer pages are
 /// touched for the same bytes. As many as there are registers for the sums and for what goes into them.
 int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
-  constexpr int kWidest = 64;
   int sums = 0, computed = 0;
   for (const auto& i : kernel.code) {
     if (codegen::is_expensive(i.op) || ir::size_of(i.dtype) > 4) return usual;
@@ -199,7 +200,25 @@ PartialSlots partial_slots(const Kernel& kernel) {
   return slots;
 }
 
-Plan plan(const Kernel& kernel, const Host& host) {
+std::string to_string(const Tuning& tuning) {
+  if (tuning == Tuning{}) return "";
+  return "width " + std::to_string(tuning.width) + ", block " + std::to_string(tuning.block);
+}
+
+std::vector<Tuning> tunings(const Kernel& kernel, const Host& host) {
+  std::vector<Tuning> found;
+  std::vector<Plan> plans;
+  for (const auto& tuning :
+       {Tuning{}, Tuning{.width = -1}, Tuning{.width = 1}, Tuning{.block = 512}, Tuning{.block = 8192}}) {
+    const auto made = plan(kernel, host, tuning);
+    if (std::find(plans.begin(), plans.end(), made) != plans.end()) continue;
+    plans.push_back(made);
+    found.push_back(tuning);
+  }
+  return found;
+}
+
+Plan plan(const Kernel& kernel, const Host& host, const Tuning& tuning) {
   Plan made;
   if (kernel.kept_points() == 0) {
     made.tasks = 0;  // the code is never run
@@ -229,7 +248,10 @@ Plan plan(const Kernel& kernel, const Host& host) {
   made.rows = dim.reduced;
   const int wide = width_for(kernel, host, made.vector_dim);
   const bool scatters = kernel.scatters();
-  const int widest = reduced > 1 && !made.rows && !scatters ? width_of_columns(kernel, host, wide) : wide;
+  const int usual = reduced > 1 && !made.rows && !scatters ? width_of_columns(kernel, host, wide) : wide;
+  const int widest = tuning.width > 0   ? std::min(2 * usual, kWidest)
+                     : tuning.width < 0 ? std::max(usual / 2, 1)
+                                        : usual;
   made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
   const bool whole_rows = scatters && reduced > 1 && scatters_rows(kernel, made.vector_dim);
   if (!made.rows) {
@@ -238,7 +260,7 @@ Plan plan(const Kernel& kernel, const Host& host) {
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;
     const int64_t stretch =
         std::clamp(dim.extent * made.tasks / many_tasks, shortest_stretch, longest_stretch);
-    const int64_t target = reduced == 1 || whole_rows ? std::max<int64_t>(made.width, 2048)
+    const int64_t target = reduced == 1 || whole_rows ? std::max<int64_t>(made.width, tuning.block)
                            : scatters                 ? std::max<int64_t>(made.width, stretch)
                                                       : made.width;
     made.block = std::min(whole, (target + made.width - 1) / made.width * made.width);

@@ -1,5 +1,6 @@
 // How a kernel runs on a CPU: which dimension is vectorised, and how the work is dealt out to threads.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "codegen/kernel.h"
@@ -34,6 +35,7 @@ struct Plan {
 
   int parted_stages = 0;  ///< the first ones; those after them have whole tasks
   int64_t tasks_in(int stage) const { return stage < parted_stages ? tasks * parts : tasks; }
+  bool operator==(const Plan&) const = default;
 };
 
 /// Where in the partial memory a reduction's results begin, in numbers of (task, part): its values, then, for
@@ -44,6 +46,18 @@ struct PartialSlots {
 };
 PartialSlots partial_slots(const codegen::Kernel& kernel);
 
-Plan plan(const codegen::Kernel& kernel, const Host& host);
+/// What may be tried in place of the usual (tuning.h).
+struct Tuning {
+  int width = 0;         ///< 1: twice as many lanes, -1: half as many
+  int64_t block = 2048;  ///< elements that a task has at least where nothing is reduced
+  bool operator==(const Tuning&) const = default;
+};
+/// Empty for the usual.
+std::string to_string(const Tuning& tuning);
+
+Plan plan(const codegen::Kernel& kernel, const Host& host, const Tuning& tuning = {});
+
+/// Those that differ for this kernel; the usual is the first.
+std::vector<Tuning> tunings(const codegen::Kernel& kernel, const Host& host);
 
 }  // namespace graft::cpu

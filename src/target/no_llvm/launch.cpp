@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 bool available() { return false; }
-CompiledKernels compile(const codegen::Schedule&, bool) { refuse(); }
+CompiledKernels compile(const codegen::Schedule&, const runtime::Measuring&) { refuse(); }
 std::string llvm_of(const codegen::Schedule&) { refuse(); }
 
 }  // namespace graft::cpu

@@ -1,0 +1,127 @@
+#include "passes/wide_products.h"
+
+#include <algorithm>
+#include <set>
+
+#include "decomp/builder.h"
+#include "ir/arguments.h"
+#include "support/host.h"
+
+namespace graft::passes {
+namespace {
+
+using decomp::Builder;
+using ir::DType;
+using ir::Node;
+using ir::Value;
+
+/// Their results depend on the dtype of their arguments in nothing but precision.
+bool is_product(const Node& node) {
+  static const std::set<std::string_view> products = {
+      "aten::mm",
+      "aten::addmm",
+      "aten::bmm",
+      "aten::baddbmm",
+      "aten::mv",
+      "aten::addmv",
+      "aten::dot",
+      "aten::convolution",
+      "aten::convolution_backward",
+      "aten::_scaled_dot_product_flash_attention_for_cpu",
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
+  return products.contains(node.op());
+}
+
+bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+
+/// In float32, in memory without gaps: elements are in the order they have, or row by row where some are left
+/// out or meant twice.
+Value* widened(Builder& builder, Value* x) {
+  if (!is_half(x->type().dtype)) return x;
+  if (x->type().is_dense()) return builder.to(x, DType::f32);
+  return builder.call("aten::_to_copy",
+                      {{"self", x},
+                       {"dtype", ir::Attribute(DType::f32)},
+                       {"memory_format", ir::Attribute(ir::Symbol{"contiguous_format"})}},
+                      ir::contiguous(DType::f32, x->type().sizes, x->type().device));
+}
+
+/// The node over float32; its outputs rounded to what they were.
+void widen(ir::Graph& graph, Node& node) {
+  Builder builder(graph, node);
+  auto arguments = node.arguments();
+  for (auto& [name, argument] : arguments)
+    if (auto* value = std::get_if<Value*>(&argument); value && *value) *value = widened(builder, *value);
+  std::vector<ir::TensorType> types;
+  for (const auto& output : node.outputs()) {
+    types.push_back(output->type());
+    if (is_half(types.back().dtype)) types.back().dtype = DType::f32;
+  }
+  auto& wide = graph.add_node(node.op(), std::move(arguments), std::move(types), &node);
+  wide.set_scope(node.scope());
+  for (size_t i = 0; i < node.outputs().size(); ++i)
+    graph.replace_uses(node.output(i), *builder.to(&wide.output(i), node.output(i).type().dtype));
+  graph.erase(node);
+}
+
+ir::TensorType swapped(ir::TensorType type) {
+  std::swap(type.sizes[0], type.sizes[1]);
+  std::swap(type.strides[0], type.strides[1]);
+  return type;
+}
+
+/// x [m, k] with the transpose of a weight [n, k], both along their rows: few enough x that the weight's
+/// elements are the work.
+bool has_few_rows(const Node& node) {
+  constexpr ir::Dim kFew = 4;
+  const bool add = node.op() == "aten::addmm";
+  if (!add && node.op() != "aten::mm") return false;
+  const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
+  const auto& turned = ir::value_of(node, "mat2")->type();
+  const bool along_rows = turned.strides[0] == 1 && turned.strides[1] >= turned.sizes[0];
+  return x.sizes[0] <= kFew && x.is_contiguous() && along_rows && turned.numel() > 0 &&
+         ir::number_of(node, "alpha").value_or(1) == 1 && ir::number_of(node, "beta").value_or(1) == 1;
+}
+
+/// Sums of products in one kernel, rounded once. A row of the weight meets all of x before the next one.
+void write_out(ir::Graph& graph, Node& node) {
+  Builder builder(graph, node);
+  const bool add = node.op() == "aten::addmm";
+  auto* x = widened(builder, ir::value_of(node, add ? "mat1" : "self"));
+  auto* turned = ir::value_of(node, "mat2");
+  const auto& columns = turned->type();
+  auto type = columns;
+  type.sizes = {columns.sizes[1], 1, columns.sizes[0]};
+  type.strides = {columns.strides[1], columns.strides[1], 1};
+  auto* weight = builder.call("aten::t", {{"self", turned}}, swapped(columns));
+  weight = builder.call("aten::unsqueeze", {{"self", weight}, {"dim", ir::Attribute(int64_t{1})}}, type);
+  auto* sum = builder.sum(builder.mul(builder.to(weight, DType::f32), x), {2}, /*keep=*/false);
+  sum = builder.call("aten::t", {{"self", sum}}, swapped(sum->type()));
+  if (add) sum = builder.add(sum, builder.to(ir::value_of(node, "self"), DType::f32));
+  auto* rounded = builder.to(sum, node.output().type().dtype);
+  rounded->set_type(node.output().type());
+  graph.replace_uses(node.output(), *rounded);
+  graph.erase(node);
+}
+
+}  // namespace
+
+void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow) {
+  for (auto* node : ir::nodes_of(graph)) {
+    if (!is_product(*node)) continue;
+    const auto& type = node->output().type();
+    if (!is_half(type.dtype) || !is_slow(type.dtype) || type.device.kind != ir::Device::Kind::cpu) continue;
+    if (has_few_rows(*node) && type.is_contiguous())
+      write_out(graph, *node);
+    else
+      widen(graph, *node);
+  }
+}
+
+void widen_products(ir::Graph& graph) {
+  widen_products(graph, [](DType dtype) {
+    return dtype == DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
+  });
+}
+
+}  // namespace graft::passes
