@@ -106,8 +106,10 @@ std::unique_ptr<Executable> build(ir::Graph graph, const std::vector<at::Generat
   if (logs(LogTopic::graph)) log(LogTopic::graph, ir::to_string(graph));
   if (options.backend == Backend::graft) refuse_other_devices(graph);
   if (!options.regional) return build_whole(std::move(graph), generators, options, bindings);
-  return build_regions(
-      graph, [&](ir::Graph region) { return build_whole(std::move(region), generators, options, {}); });
+  return build_regions(graph, bindings.in_place, [&](ir::Graph region, std::vector<InPlace> in_place) {
+    return build_whole(std::move(region), generators, options,
+                       {.in_place = std::move(in_place), .keep_results = false});
+  });
 }
 
 }  // namespace graft

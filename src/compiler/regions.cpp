@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ir/clone.h"
+#include "ir/op_traits.h"
 #include "runtime/present.h"
 #include "support/block_path.h"
 
@@ -51,6 +53,14 @@ std::vector<Stretch> without_islands(std::vector<Stretch> stretches) {
   return joined;
 }
 
+std::unordered_map<const ir::Value*, size_t> numbers_of(const ir::Graph& graph) {
+  std::unordered_map<const ir::Value*, size_t> numbers;
+  for (const auto& input : graph.inputs()) numbers.emplace(input.get(), numbers.size());
+  for (const auto& node : graph.nodes())
+    for (const auto& output : node->outputs()) numbers.emplace(output.get(), numbers.size());
+  return numbers;
+}
+
 class RegionalExecutable : public Executable {
  public:
   RegionalExecutable(Regions cut, std::vector<std::shared_ptr<Executable>> parts, int64_t different)
@@ -63,7 +73,7 @@ class RegionalExecutable : public Executable {
       if (value != Regions::none) last_[value] = cut_.regions.size();
   }
 
-  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool /*in_place*/) override {
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) override {
     std::vector<at::Tensor> table(cut_.values);
     std::move(inputs.begin(), inputs.end(), table.begin());
     for (size_t r = 0; r < cut_.regions.size(); ++r) {
@@ -75,7 +85,7 @@ class RegionalExecutable : public Executable {
         if (last_[value] == r) table[value].reset();
       }
       const runtime::Present weights(taken);
-      auto made = parts_[r]->run(std::move(taken), false);
+      auto made = parts_[r]->run(std::move(taken), in_place);
       for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
     }
     std::vector<at::Tensor> results;
@@ -124,10 +134,7 @@ class RegionalExecutable : public Executable {
 
 Regions cut_into_regions(const ir::Graph& graph) {
   Regions cut;
-  std::unordered_map<const ir::Value*, size_t> numbers;
-  for (const auto& input : graph.inputs()) numbers.emplace(input.get(), numbers.size());
-  for (const auto& node : graph.nodes())
-    for (const auto& output : node->outputs()) numbers.emplace(output.get(), numbers.size());
+  const auto numbers = numbers_of(graph);
   cut.values = numbers.size();
   const std::unordered_set<const ir::Value*> results(graph.results().begin(), graph.results().end());
   for (const auto& stretch : without_islands(stretches_of(graph))) {
@@ -163,15 +170,65 @@ Regions cut_into_regions(const ir::Graph& graph) {
   return cut;
 }
 
-std::unique_ptr<Executable> build_regions(
-    const ir::Graph& graph, const std::function<std::unique_ptr<Executable>(ir::Graph)>& build) {
+namespace {
+
+/// The value and all that sees its memory.
+std::vector<const ir::Value*> views_of(const ir::Value& value) {
+  std::vector<const ir::Value*> found{&value};
+  for (size_t i = 0; i < found.size(); ++i)
+    for (const auto* user : found[i]->users())
+      if (ir::kind_of(user->op()) == ir::OpKind::view)
+        for (const auto& output : user->outputs()) found.push_back(output.get());
+  return found;
+}
+
+std::optional<size_t> place_in(const std::vector<size_t>& list, size_t value) {
+  const auto found = std::find(list.begin(), list.end(), value);
+  if (found == list.end()) return std::nullopt;
+  return static_cast<size_t>(found - list.begin());
+}
+
+}  // namespace
+
+std::vector<std::vector<InPlace>> in_place_by_region(const ir::Graph& graph, const Regions& cut,
+                                                     const std::vector<InPlace>& in_place) {
+  const auto numbers = numbers_of(graph);
+  std::vector<std::vector<size_t>> readers(cut.values);  // regions, in order
+  for (size_t r = 0; r < cut.regions.size(); ++r)
+    for (const size_t value : cut.regions[r].inputs) readers[value].push_back(r);
+  std::vector<std::vector<InPlace>> found(cut.regions.size());
+  for (const auto& pair : in_place) {
+    const auto& input = *graph.inputs()[pair.input];
+    const auto made = cut.results[pair.result];
+    for (size_t r = 0; r < cut.regions.size(); ++r) {
+      const auto result = place_in(cut.regions[r].results, made);
+      const auto taken = place_in(cut.regions[r].inputs, numbers.at(&input));
+      if (!result || !taken) continue;
+      const auto views = views_of(input);
+      const bool is_free = std::all_of(views.begin(), views.end(), [&](const ir::Value* view) {
+        const auto& by = readers[numbers.at(view)];
+        return !graph.is_result(*view) && (by.empty() || by.back() < r || (by.back() == r && view == &input));
+      });
+      if (is_free) found[r].push_back({*result, *taken});
+    }
+  }
+  return found;
+}
+
+std::unique_ptr<Executable> build_regions(const ir::Graph& graph, const std::vector<InPlace>& in_place,
+                                          const BuildRegion& build) {
   auto cut = cut_into_regions(graph);
+  const auto pairs = in_place_by_region(graph, cut, in_place);
   std::map<std::string, std::shared_ptr<Executable>> known;
   std::vector<std::shared_ptr<Executable>> parts;
   parts.reserve(cut.regions.size());
-  for (const auto& region : cut.regions) {
-    auto& made = known[ir::to_string(region.graph)];
-    if (!made) made = build(ir::clone(region.graph));
+  for (size_t r = 0; r < cut.regions.size(); ++r) {
+    const auto& region = cut.regions[r].graph;
+    auto text = ir::to_string(region);
+    for (const auto& [result, input] : pairs[r])
+      text += std::to_string(result) + " in place of " + std::to_string(input) + "\n";
+    auto& made = known[text];
+    if (!made) made = build(ir::clone(region), pairs[r]);
     parts.push_back(made);
   }
   const auto different = static_cast<int64_t>(known.size());

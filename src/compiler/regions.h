@@ -28,8 +28,14 @@ struct Regions {
 /// before it if its scope names none. A few of another block amid a block's are its own.
 Regions cut_into_regions(const ir::Graph& graph);
 
+/// By region, in numbers of its own inputs and results: what it may write in place, because no region after
+/// it reads that input, nor any region from it on a view that was made before it.
+std::vector<std::vector<InPlace>> in_place_by_region(const ir::Graph& graph, const Regions& cut,
+                                                     const std::vector<InPlace>& in_place);
+
 /// An executable over all regions, made of one executable for each different region.
-std::unique_ptr<Executable> build_regions(const ir::Graph& graph,
-                                          const std::function<std::unique_ptr<Executable>(ir::Graph)>& build);
+using BuildRegion = std::function<std::unique_ptr<Executable>(ir::Graph, std::vector<InPlace>)>;
+std::unique_ptr<Executable> build_regions(const ir::Graph& graph, const std::vector<InPlace>& in_place,
+                                          const BuildRegion& build);
 
 }  // namespace graft

@@ -1,6 +1,9 @@
 #include "runtime/choices.h"
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -63,6 +66,18 @@ int64_t choose(const std::string& question, bool use_cache, const std::function<
   const auto answer = measure();
   keep_choice(question, answer, use_cache);
   return answer;
+}
+
+std::vector<double> shortest_times(const std::vector<std::function<void()>>& bodies, int rounds) {
+  std::vector<double> shortest(bodies.size(), std::numeric_limits<double>::infinity());
+  for (int round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      bodies[i]();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      shortest[i] = std::min(shortest[i], took.count());
+    }
+  return shortest;
 }
 
 }  // namespace graft::runtime

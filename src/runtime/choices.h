@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace graft::runtime {
 
@@ -20,5 +21,8 @@ void keep_choice(const std::string& question, int64_t answer, bool use_cache);
 
 /// The known answer, or else that of `measure`, which is asked by one thread at a time.
 int64_t choose(const std::string& question, bool use_cache, const std::function<int64_t()>& measure);
+
+/// The shortest time of each, in seconds. They take turns: what disturbs the machine disturbs all of them.
+std::vector<double> shortest_times(const std::vector<std::function<void()>>& bodies, int rounds);
 
 }  // namespace graft::runtime

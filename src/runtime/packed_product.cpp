@@ -5,8 +5,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -95,17 +95,6 @@ std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows, int64_t in, in
   return nullptr;
 }
 
-/// The shortest of some runs, in seconds.
-double time_of(const std::function<void()>& body, int times) {
-  double best = 1e30;
-  for (int i = 0; i < times; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return best;
-}
-
 /// On Arm without SVE BLAS takes many rows as fast from a weight as it lies (product.h): nothing to measure,
 /// and no copy of the weights.
 bool never_pays(int64_t rows) {
@@ -115,41 +104,49 @@ bool never_pays(int64_t rows) {
 
 Form measure(int64_t rows, int64_t in, int64_t out, bool thorough) {
   const at::NoGradGuard no_grad;
-  const int times = thorough ? 16 : 4;
   const auto x = at::full({rows, in}, 0.5), weight = at::full({out, in}, 0.25);
   const auto y = at::empty({rows, out});
-  // A packed form must be worth its memory.
-  double best = 0.95 * time_of([&] { runtime::multiply_into(y, x, weight.t()); }, times);
-  Form chosen = Form::plain;
+  std::vector<Form> forms = {Form::plain};
+  std::vector<std::function<void()>> runs = {[&] { runtime::multiply_into(y, x, weight.t()); }};
   for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
     if (!there) continue;
     try {
-      const auto product = make_form(form, rows, in, out);
-      const double time = time_of([&] { product->run(x, weight, {}); }, times);
-      if (time < best) best = time, chosen = form;
+      const std::shared_ptr<PackedProduct> product = make_form(form, rows, in, out);
+      product->run(x, weight, {});
+      forms.push_back(form);
+      runs.emplace_back([&, product] { product->run(x, weight, {}); });
     } catch (const std::exception&) {
       continue;  // not for this machine
     }
   }
-  return chosen;
+  auto times = runtime::shortest_times(runs, thorough ? 16 : 4);
+  constexpr double worth_its_memory = 0.95;
+  times[0] *= worth_its_memory;
+  return forms[static_cast<size_t>(std::min_element(times.begin(), times.end()) - times.begin())];
 }
 
 /// Whether the product with the function in it takes less time than the product and a pass over its results.
 bool joining_is_faster(int64_t rows, int64_t in, int64_t out, Epilogue epilogue, bool thorough) {
   const at::NoGradGuard no_grad;
-  const int times = thorough ? 16 : 8;
-  const auto time_with = [&](int64_t count, Epilogue function, int times) {
-    OneDnn product(count, in, out, function);
+  struct Times {
+    double joined, product, function;
+  };
+  const auto measure = [&](int64_t count, int rounds) {
+    OneDnn joined(count, in, out, epilogue), product(count, in, out);
     const auto x = at::full({count, in}, 0.5), weight = at::full({out, in}, 0.25);
-    return time_of([&] { product.run(x, weight, {}); }, times);
+    const auto y = at::full({count, out}, 0.5);
+    const auto times =
+        runtime::shortest_times({[&] { joined.run(x, weight, {}); }, [&] { product.run(x, weight, {}); },
+                                 [&] { apply(epilogue, y); }},
+                                rounds);
+    return Times{times[0], times[1], times[2]};
   };
   try {
     // Where oneDNN has no code for a function, its reference takes seconds: one row tells.
-    if (time_with(1, epilogue, 2) > 10 * time_with(1, Epilogue::none, 4)) return false;
-    const auto y = at::full({rows, out}, 0.5);
+    if (const auto row = measure(1, 3); row.joined > 10 * row.product) return false;
+    const auto all = measure(rows, thorough ? 16 : 8);
     // A kernel of graft's takes somewhat less than ATen's operator.
-    const double pass = 0.8 * time_of([&] { apply(epilogue, y); }, times);
-    return time_with(rows, epilogue, times) < time_with(rows, Epilogue::none, times) + pass;
+    return all.joined < all.product + 0.8 * all.function;
   } catch (const std::exception&) {
     return false;  // not for this machine
   }

@@ -55,5 +55,67 @@ TEST(Regions, no_whole_block_amid_another) {
             (std::vector<size_t>{1, 2, 1}));
 }
 
+// --- results that are written into inputs
+
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+/// What each region may write in place: (its result, its input).
+std::vector<Pairs> pairs(const std::string& text, const std::vector<InPlace>& whole) {
+  const auto graph = ir::parse(text);
+  std::vector<Pairs> found;
+  for (const auto& region : in_place_by_region(graph, cut_into_regions(graph), whole)) {
+    found.emplace_back();
+    for (const auto& pair : region) found.back().emplace_back(pair.result, pair.input);
+  }
+  return found;
+}
+
+TEST(Regions, TheLastToReadAnInputWritesIntoIt) {
+  EXPECT_EQ(pairs(R"(graph(%0 "x": f32[4], %1 "w": f32[4]) {
+  %2: f32[4] = aten::mul.Tensor(self=%0, other=%1)  # layers.0
+  %3: f32[4] = aten::sin(self=%2)  # layers.1
+  %4: f32[4] = aten::sub.Tensor(self=%1, other=%3)  # layers.1
+  return (%3, %4)
+}
+)",
+                  {{1, 1}}),
+            (std::vector<Pairs>{{}, {{1, 1}}}));
+}
+
+TEST(Regions, no_writing_before_another_region_has_read) {
+  EXPECT_EQ(pairs(R"(graph(%0 "x": f32[4], %1 "w": f32[4]) {
+  %2: f32[4] = aten::sub.Tensor(self=%1, other=%0)  # layers.0
+  %3: f32[4] = aten::sin(self=%1)  # layers.1
+  return (%2, %3)
+}
+)",
+                  {{0, 1}}),
+            (std::vector<Pairs>{{}, {}}));
+}
+
+TEST(Regions, no_writing_under_a_view_from_another_region) {
+  EXPECT_EQ(pairs(R"(graph(%0 "x": f32[2, 2], %1 "w": f32[2, 2]) {
+  %2: f32[2, 2]{1, 2} = aten::t(self=%1)  # layers.0
+  %3: f32[2, 2] = aten::mm(self=%0, mat2=%2)  # layers.0
+  %4: f32[2, 2] = aten::add.Tensor(self=%3, other=%2)  # layers.1
+  %5: f32[2, 2] = aten::sub.Tensor(self=%1, other=%4)  # layers.1
+  return (%5)
+}
+)",
+                  {{0, 1}}),
+            (std::vector<Pairs>{{}, {}}));
+}
+
+TEST(Regions, no_writing_into_what_is_given_back) {
+  EXPECT_EQ(pairs(R"(graph(%0 "x": f32[4]) {
+  %1: f32[2, 2] = aten::view(self=%0, size=[2, 2])  # layers.0
+  %2: f32[4] = aten::sin(self=%0)  # layers.0
+  return (%1, %2)
+}
+)",
+                  {{1, 0}}),
+            (std::vector<Pairs>{{}}));
+}
+
 }  // namespace
 }  // namespace graft

@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <chrono>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -49,23 +49,20 @@ class Scratch {
     }
   }
 
-  double time_of(const Launcher& launcher) const {
-    const auto start = std::chrono::steady_clock::now();
-    launcher.launch(starts_.data());
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
+  void run(const Launcher& launcher) const { launcher.launch(starts_.data()); }
 
  private:
   std::vector<at::Tensor> memory_;
   std::vector<void*> starts_;
 };
 
-/// Which of them takes the least time; they take turns.
+/// Which of them takes the least time.
 int64_t fastest(const codegen::Step& step, const std::vector<std::shared_ptr<const Launcher>>& launchers) {
   const Scratch scratch(step);
-  std::vector<double> best(launchers.size(), 1e30);
-  for (int round = 0; round < rounds; ++round)
-    for (size_t i = 0; i < launchers.size(); ++i) best[i] = std::min(best[i], scratch.time_of(*launchers[i]));
+  std::vector<std::function<void()>> runs;
+  runs.reserve(launchers.size());
+  for (const auto& launcher : launchers) runs.emplace_back([&] { scratch.run(*launcher); });
+  const auto best = runtime::shortest_times(runs, rounds);
   const auto least = std::min_element(best.begin(), best.end());
   return *least < clearly * best[0] ? least - best.begin() : 0;
 }
