@@ -74,7 +74,7 @@ std::unique_ptr<Executable> build_core(const ir::Graph& graph, const std::vector
     kernels = cpu::compile(schedule, bindings.measuring);
   }
   const Stopwatch watch("planning");
-  return make_scheduled(graph, schedule, std::move(kernels), generators, bindings);
+  return make_scheduled(graph, schedule, kernels, generators, bindings);
 }
 
 std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::Generator>& generators,

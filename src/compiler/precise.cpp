@@ -32,6 +32,10 @@ double unit_of(ir::DType dtype) {
   }
 }
 
+/// By how much a value of another program may be off. A fused or reordered chain of operations rounds a few
+/// times; one in half precision is computed in float32 and rounded once.
+double amplitude_of(double unit) { return unit >= unit_of(ir::DType::f16) ? unit : 8 * unit; }
+
 /// The graph with float64 for every floating dtype among the arguments, and every random node an input.
 ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const ir::Node*>& random) {
   ir::Graph wide;
@@ -98,14 +102,13 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
 }
 
 std::vector<at::Tensor> PreciseRuns::perturbed() const {
-  constexpr double roundings = 8;  // a fused or reordered chain of operations rounds a few times
   const at::NoGradGuard no_grad;
   auto inputs = wide_inputs_;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (const auto found = rounding_.find(wide_.inputs()[i].get());
         found != rounding_.end() && inputs[i].defined()) {
       inputs[i] = inputs[i].clone();
-      perturb(inputs[i], roundings * found->second);
+      perturb(inputs[i], amplitude_of(found->second));
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // Views round nothing; a result that is one all the same (reshape) shows memory of this run alone.
@@ -114,7 +117,7 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
       if (const auto found = rounding_.find(&node.output(i));
           found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {
         auto values = made[i];
-        perturb(values, roundings * found->second);
+        perturb(values, amplitude_of(found->second));
       }
   });
 }

@@ -1,7 +1,9 @@
 #include "passes/wide_products.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "decomp/builder.h"
 #include "ir/arguments.h"
@@ -34,16 +36,30 @@ bool is_product(const Node& node) {
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-/// In float32, in memory without gaps: elements are in the order they have, or row by row where some are left
-/// out or meant twice.
+/// Row by row, or in the order of the strides where each element is there once: as ATen lays out a copy.
+ir::TensorType without_gaps(const ir::TensorType& type) {
+  auto made = ir::contiguous(DType::f32, type.sizes, type.device);
+  std::vector<size_t> order(type.sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  for (size_t i = 0; i < order.size(); ++i)
+    if (type.strides[i] == 0 && type.sizes[i] != 1) return made;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(-type.strides[a], a) < std::pair(-type.strides[b], b);
+  });
+  ir::Dim step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    made.strides[order[i]] = step;
+    step *= std::max<ir::Dim>(type.sizes[order[i]], 1);
+  }
+  return made;
+}
+
+/// In float32, in memory without gaps. The order stays: what some operators give lies as their arguments do.
 Value* widened(Builder& builder, Value* x) {
   if (!is_half(x->type().dtype)) return x;
-  if (x->type().is_dense()) return builder.to(x, DType::f32);
-  return builder.call("aten::_to_copy",
-                      {{"self", x},
-                       {"dtype", ir::Attribute(DType::f32)},
-                       {"memory_format", ir::Attribute(ir::Symbol{"contiguous_format"})}},
-                      ir::contiguous(DType::f32, x->type().sizes, x->type().device));
+  auto* wide = builder.to(x, DType::f32);
+  if (!x->type().is_dense()) wide->set_type(without_gaps(x->type()));
+  return wide;
 }
 
 /// The node over float32; its outputs rounded to what they were.

@@ -1,9 +1,11 @@
 #include "runtime/aten_call.h"
 
+#include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
+#include "ir/op_traits.h"
 
 namespace graft {
 namespace {
@@ -22,6 +24,14 @@ at::Tensor number_tensor(const ir::Node& node) {
   return tensor;
 }
 
+bool lies_as(const at::Tensor& tensor, const ir::TensorType& type) {
+  if (tensor.sizes() != type.sizes) return true;  // another error, for others to find
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.size(i) != 1 && tensor.stride(i) != type.strides[static_cast<size_t>(i)])
+      return tensor.numel() == 0;
+  return true;
+}
+
 }  // namespace
 
 AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of,
@@ -34,7 +44,10 @@ AtenCall AtenCall::into(const ir::Node& node, const NumberOf& number_of) {
 
 AtenCall::AtenCall(const ir::Node& node, const std::string& op, const NumberOf& number_of,
                    const std::vector<at::Generator>& generators) {
-  for (const auto& output : node.outputs()) results_.push_back(number_of(*output));
+  for (const auto& output : node.outputs()) {
+    results_.push_back(number_of(*output));
+    if (ir::kind_of(node.op()) != ir::OpKind::view) layouts_.push_back(output->type());
+  }
   if (node.op() == "graft::number") {
     arguments_.push_back({Argument::Kind::fixed, number_tensor(node), {}});
     return;
@@ -109,12 +122,16 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   }
   op_->callBoxed(&stack);
   size_t i = 0;
+  const auto put = [&](at::Tensor made) {
+    if (i < layouts_.size() && made.defined() && !lies_as(made, layouts_[i]))
+      made = at::empty_strided(layouts_[i].sizes, layouts_[i].strides, made.options()).copy_(made);
+    table[results_.at(i++)] = std::move(made);
+  };
   for (const auto& value : stack) {
-    if (value.isTensorList()) {
-      for (const at::Tensor& t : value.toTensorVector()) table[results_.at(i++)] = t;
-    } else {
-      table[results_.at(i++)] = value.toTensor();
-    }
+    if (value.isTensorList())
+      for (const at::Tensor& t : value.toTensorVector()) put(t);
+    else
+      put(value.toTensor());
   }
 }
 

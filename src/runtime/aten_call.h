@@ -20,7 +20,8 @@ class AtenCall {
   /// By the operator's overload that writes its result into a tensor of the table.
   static AtenCall into(const ir::Node& node, const NumberOf& number_of);
 
-  /// Reads its arguments from the table and writes its results there.
+  /// Reads its arguments from the table and writes its results there, laid out as the graph says: kernels read
+  /// them by that, while operators may go by how their arguments lie.
   void run(std::span<at::Tensor> table) const;
 
  private:
@@ -36,6 +37,7 @@ class AtenCall {
   std::optional<c10::OperatorHandle> op_;  // none: a number of the program
   std::vector<Argument> arguments_;
   std::vector<size_t> results_;
+  std::vector<ir::TensorType> layouts_;  // of the results; none of a view's, which lies where it lies
 };
 
 }  // namespace graft

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "codegen/fusion.h"
-#include "runtime/choices.h"
 #include "runtime/executable.h"
 #include "runtime/launcher.h"
+#include "runtime/prepared.h"
 
 namespace graft {
 
@@ -23,20 +23,9 @@ struct CompiledKernels {
   int64_t cache_hits = 0;
 };
 
-/// What the caller promises about inputs and results.
-struct Bindings {
-  std::vector<InPlace> in_place;
-  std::vector<size_t>
-      frozen;  ///< inputs that stay the same from run to run, unless their version says otherwise
-  /// Memory of results is used again once the caller has let it go. Not where forward and backward take
-  /// turns: what the one holds back the other could use.
-  bool keep_results = true;
-  runtime::Measuring measuring = {};
-};
-
 /// The graph may go afterwards.
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
-                                           CompiledKernels kernels,
+                                           const CompiledKernels& kernels,
                                            const std::vector<at::Generator>& generators,
                                            const Bindings& bindings);
 

@@ -35,7 +35,7 @@ int64_t expect_same_for_all_plans(const std::string& text) {
       const cpu::TunedKernel tuned{&step.kernel, tunings[std::min(number, tunings.size() - 1)]};
       kernels.launchers.push_back(cpu::make_launcher(cpu::compile_kernels({tuned}, false).kernels[0]));
     }
-    const auto got = make_scheduled(graph, schedule, std::move(kernels), {}, {})->run(inputs);
+    const auto got = make_scheduled(graph, schedule, kernels, {}, {})->run(inputs);
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_EQ(differs(got[i], want[i]), "") << "result " << i << " with plan " << number << " of\n" << text;
     ++plans;

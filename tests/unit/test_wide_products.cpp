@@ -169,6 +169,23 @@ TEST(WideProducts, WeightsAreNotKeptInFloat) {
   EXPECT_FALSE(fold_weights(graph, {1}, 1000));
 }
 
+// The halves of one product, as GPT-2 has them: attention's result lies as its arguments do.
+TEST(WideProducts, AttentionOverParts) {
+  widened(R"(graph(%0 "x": bf16[2, 9, 96]) {
+  %1: bf16[2, 9, 32]{864, 96, 1}, %2: bf16[2, 9, 32]{864, 96, 1}, %3: bf16[2, 9, 32]{864, 96, 1} = aten::split.Tensor(self=%0, split_size=32, dim=2)
+  %4: bf16[2, 9, 4, 8]{864, 96, 8, 1} = aten::view(self=%1, size=[2, 9, 4, 8])
+  %5: bf16[2, 4, 9, 8]{864, 8, 96, 1} = aten::transpose.int(self=%4, dim0=1, dim1=2)
+  %6: bf16[2, 9, 4, 8]{864, 96, 8, 1} = aten::view(self=%2, size=[2, 9, 4, 8])
+  %7: bf16[2, 4, 9, 8]{864, 8, 96, 1} = aten::transpose.int(self=%6, dim0=1, dim1=2)
+  %8: bf16[2, 9, 4, 8]{864, 96, 8, 1} = aten::view(self=%3, size=[2, 9, 4, 8])
+  %9: bf16[2, 4, 9, 8]{864, 8, 96, 1} = aten::transpose.int(self=%8, dim0=1, dim1=2)
+  %10: bf16[2, 4, 9, 8]{288, 8, 32, 1}, %11: f32[2, 4, 9]{36, 1, 4} = aten::_scaled_dot_product_flash_attention_for_cpu(query=%5, key=%7, value=%9, is_causal=true)
+  %12: bf16[2, 4, 9, 8]{288, 8, 32, 1} = aten::exp(self=%10)
+  return (%12)
+}
+)");
+}
+
 TEST(WideProducts, AttentionForwardAndBackward) {
   namespace F = torch::nn::functional;
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {

@@ -1,0 +1,372 @@
+#include "runtime/prepared.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "codegen/predicates.h"
+#include "codegen/views.h"
+#include "ir/arguments.h"
+#include "ir/op_traits.h"
+#include "runtime/epilogue.h"
+#include "runtime/in_place.h"
+#include "runtime/memory_plan.h"
+#include "runtime/waiting.h"
+#include "support/log.h"
+
+namespace graft::runtime {
+namespace {
+
+using codegen::root_of;
+using ir::Value;
+
+class Preparation {
+ public:
+  Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
+                   const std::vector<std::shared_ptr<const Launcher>>& launchers,
+                   const std::vector<at::Generator>& generators, const Bindings& bindings) && {
+    program_.keep_results = bindings.keep_results;
+    measuring_ = bindings.measuring;
+    for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
+    program_.inputs = program_.slots.size();
+    for (const size_t i : bindings.frozen) frozen_.insert(graph.inputs()[i].get());
+    for (const auto& step : schedule.steps)
+      if (step.external) pack(*step.external);
+    for (const auto* result : graph.results())
+      if (result) leaves_.insert(&root_of(*result));
+    find_aliased(schedule);
+    // Last first: one may lie in the memory of what lies in that of another.
+    for (auto step = schedule.steps.rbegin(); step != schedule.steps.rend(); ++step)
+      if (step->onto && leaves_.contains(&step->nodes.back()->output())) leaves_.insert(step->onto);
+    const auto predicates = codegen::predicates(graph, schedule);
+    find_epilogues(schedule, predicates);
+    choose_memory(schedule);
+    size_t kernel = 0;
+    for (const auto& step : schedule.steps) {
+      auto& action = program_.actions.emplace_back();
+      if (step.external)
+        call_of(action, *step.external, generators);
+      else if (const auto& launcher = launchers[kernel++]; !is_joined(step))
+        kernel_of(action, step, launcher);
+    }
+    leave_out(schedule, predicates);
+    for (const auto* result : graph.results()) program_.results.push_back(result ? slot_of(*result) : none);
+    for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
+    plan(schedule);
+    program_.launches = static_cast<int64_t>(kernel - joined_.size());
+    return std::move(program_);
+  }
+
+ private:
+  size_t add_slot(const Value& value, Slot::Kind kind) {
+    program_.slots.push_back({kind, value.type()});
+    numbers_[&value] = program_.slots.size() - 1;
+    return program_.slots.size() - 1;
+  }
+
+  /// The slot of any value; views get theirs when first asked for.
+  size_t slot_of(const Value& value) {
+    if (const auto found = numbers_.find(&value); found != numbers_.end()) return found->second;
+    const auto& root = root_of(value);
+    if (&root == &value)
+      throw std::logic_error("value %" + std::to_string(value.id()) + " is used and never made");
+    const size_t base = slot_of(root);
+    const size_t slot = add_slot(value, Slot::Kind::view);
+    program_.slots[slot].root = base;
+    program_.slots[slot].place = offset_in_root(value);
+    return slot;
+  }
+
+  /// The weight [out, in] of a product with its transpose, if that is a frozen input as it is.
+  const Value* frozen_weight(const ir::Node& node) const {
+    const auto* b = ir::value_of(node, "mat2");
+    const auto* view = b ? b->producer() : nullptr;
+    if (!view ||
+        (view->op() != "aten::t" && view->op() != "aten::transpose.int" && view->op() != "aten::permute"))
+      return nullptr;
+    const auto* weight = codegen::view_source(*view);
+    const auto& type = weight->type();
+    const bool transposed = b->type().sizes[0] == type.sizes[1] && b->type().strides[0] == type.strides[1];
+    return frozen_.contains(weight) && transposed && type.dtype == ir::DType::f32 && type.is_contiguous()
+               ? weight
+               : nullptr;
+  }
+
+  void pack(const ir::Node& node) {
+    const bool add = node.op() == "aten::addmm";
+    if (node.op() != "aten::mm" && !add) return;
+    const auto* weight = frozen_weight(node);
+    if (!weight || node.output().type().numel() == 0 || weight->type().numel() == 0) return;
+    const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
+    if (!x.is_contiguous() || !node.output().type().is_contiguous()) return;
+    if (add &&
+        (ir::value_of(node, "self")->type().sizes.size() != 1 ||
+         ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
+      return;
+    auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
+    if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
+  }
+
+  /// A view that is a call (as_strided, a view with another dtype) gives a tensor over the memory of its
+  /// argument, for as long as somebody has it: that memory cannot be part of the arena, nor be written into.
+  void find_aliased(const codegen::Schedule& schedule) {
+    for (const auto& step : schedule.steps)
+      if (step.external && ir::kind_of(step.external->op()) == ir::OpKind::view)
+        for (const auto* value : step.external->inputs()) {
+          leaves_.insert(&root_of(*value));
+          aliased_.insert(&root_of(*value));
+        }
+  }
+
+  /// The product onto which another is added, if that can be done in its memory: nobody needs it as it was.
+  const Value* added_onto(const ir::Node& node, const codegen::Schedule& schedule) const {
+    const auto product = product_of(node);
+    if ((product != Product::addmm && product != Product::low_rank) || packed_.contains(&node))
+      return nullptr;
+    const auto* self = ir::value_of(node, "self");
+    const auto* onto = &root_of(*self);  // seen as it lies there, whatever views are between
+    if (onto->type() != node.output().type() || self->type() != onto->type() || offset_in_root(*self) != 0 ||
+        reads_of(*onto) != 1 || leaves_.contains(onto) || leaves_.contains(&node.output()) ||
+        aliased_.contains(onto) || !numbers_.contains(onto))
+      return nullptr;
+    const bool is_product = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
+      return step.external && step.external == onto->producer() && product_of(*step.external);
+    });
+    return is_product ? onto : nullptr;
+  }
+
+  /// Lets products do what a kernel of one function would do after them.
+  void find_epilogues(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
+    const auto packed = [&](const Value& value) {
+      return packed_.contains(value.producer()) && !leaves_.contains(&value) && !aliased_.contains(&value);
+    };
+    for (const auto& [product, function] : functions_after(schedule, predicates, packed)) {
+      if (!packed_.at(product).first->join(*epilogue_of(*function), measuring_)) continue;
+      joined_.insert(function);
+      epilogues_[product] = &function->output();
+      if (logs(LogTopic::kernels)) log(LogTopic::kernels, "in its product: " + ir::to_string(*function));
+    }
+  }
+
+  bool is_joined(const codegen::Step& step) const {
+    return step.nodes.size() == 1 && joined_.contains(step.nodes.front());
+  }
+
+  void choose_memory(const codegen::Schedule& schedule) {
+    for (const auto* value : results_that_wait(schedule))
+      if (!leaves_.contains(value) && !product_of(*value->producer())) waiting_.emplace(value, none);
+    for (const auto& step : schedule.steps) {
+      if (step.external) {
+        if (const auto* onto = added_onto(*step.external, schedule)) {
+          numbers_[&step.external->output()] = numbers_.at(onto);
+          continue;
+        }
+        const bool planned = product_of(*step.external) && !packed_.contains(step.external);
+        for (const auto& output : step.external->outputs()) {
+          const auto moved = waiting_.find(output.get());
+          const bool moves = moved != waiting_.end();
+          if (moves) moved->second = add_slot(*output, Slot::Kind::made);
+          add_slot(*output, !planned && !moves               ? Slot::Kind::made
+                            : leaves_.contains(output.get()) ? Slot::Kind::own
+                                                             : Slot::Kind::arena);
+        }
+        continue;
+      }
+      for (size_t i = 0; i < step.buffers.size(); ++i) {
+        if (!step.kernel.buffers[i].written || numbers_.contains(step.buffers[i])) continue;
+        if (step.onto)
+          numbers_[step.buffers[i]] = numbers_.at(step.onto);
+        else
+          add_slot(*step.buffers[i], is_joined(step)                     ? Slot::Kind::made
+                                     : leaves_.contains(step.buffers[i]) ? Slot::Kind::own
+                                                                         : Slot::Kind::arena);
+      }
+    }
+  }
+
+  void kernel_of(Action& action, const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
+    action.launcher = std::move(launcher);
+    for (const auto* value : step.buffers) {
+      const auto& root = root_of(*value);
+      const bool written = step.kernel.buffers[action.buffers.size()].written;
+      action.buffers.push_back(
+          {slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype), written});
+    }
+    for (const auto* node : step.nodes) {
+      action.what = ir::to_string(*node);
+      if (node->op() == "aten::embedding" || node->op() == "aten::gather") break;
+    }
+  }
+
+  void call_of(Action& action, const ir::Node& node, const std::vector<at::Generator>& generators) {
+    action.what = ir::to_string(node);
+    if (node.op() == "graft::boundary") return;  // it has done its part
+    ++program_.extern_calls;
+    for (const auto* value : node.inputs()) slot_of(*value);
+    const auto product = product_of(node);
+    if (product == Product::low_rank) {
+      action.call = std::make_unique<AtenCall>(
+          AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+      return;
+    }
+    action.product = product;
+    if (action.product) {
+      const bool add = action.product == Product::addmm;
+      action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
+      action.b = slot_of(*ir::value_of(node, "mat2"));
+      if (add) action.bias = slot_of(*ir::value_of(node, "self"));
+      action.alpha = ir::number_of(node, "alpha").value_or(1);
+      action.beta = ir::number_of(node, "beta").value_or(1);
+      const auto passed_on = epilogues_.find(&node);
+      action.out = slot_of(passed_on == epilogues_.end() ? node.output() : *passed_on->second);
+      if (const auto found = packed_.find(&node); found != packed_.end()) {
+        action.packed = std::move(found->second.first);
+        action.b = slot_of(*found->second.second);
+      }
+      return;
+    }
+    const auto place_of = [&](const Value& value) {
+      const auto moved = value.producer() == &node ? waiting_.find(&value) : waiting_.end();
+      return moved == waiting_.end() ? slot_of(value) : moved->second;
+    };
+    action.call = std::make_unique<AtenCall>(node, place_of, generators);
+    for (const auto& output : node.outputs())
+      if (const size_t made = place_of(*output); made != slot_of(*output))
+        action.moves.emplace_back(made, slot_of(*output));
+  }
+
+  /// Notes which actions a run may leave out, and when.
+  void leave_out(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
+    if (!predicates.table || predicates.table->type().dtype != ir::DType::boolean) return;
+    program_.table = slot_of(*predicates.table);
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      if (!predicates.steps[i]) continue;
+      auto& action = program_.actions[i];
+      action.wanted_by.assign(predicates.steps[i]->begin(), predicates.steps[i]->end());
+      const auto* call = schedule.steps[i].external;
+      using Otherwise = codegen::Predicates::Otherwise;
+      action.else_self = predicates.otherwise[i] == Otherwise::self;
+      if (action.else_self) continue;
+      const bool zeros = predicates.otherwise[i] == Otherwise::zeros;
+      for (const auto& buffer : action.buffers)
+        if (buffer.written && zeros) action.zeros.push_back(buffer.slot);
+      // A call that makes its own tensors leaves zeros in any case: there must be something.
+      if (call)
+        for (const auto& output : call->outputs())
+          if (const size_t slot = slot_of(*output); zeros || program_.slots[slot].kind == Slot::Kind::made)
+            action.zeros.push_back(slot);
+    }
+  }
+
+  /// Lets a run in place write a result straight into the input whose new value it is, where it can.
+  void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
+    const auto* result = graph.results()[pair.result];
+    const auto* input = graph.inputs()[pair.input].get();
+    if (!result || !numbers_.contains(result) || result->type() != input->type() ||
+        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule))
+      return;
+    if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
+      if (!rows_may_be_written_into(graph, schedule, *result, *input)) return;
+      for (size_t i = 0; i < schedule.steps.size(); ++i)
+        if (schedule.steps[i].external == node)
+          program_.actions[i].update = {slot_of(*input), slot_of(*ir::value_of(*node, "index")),
+                                        slot_of(*ir::value_of(*node, "source")), slot_of(*result),
+                                        static_cast<int64_t>(*ir::number_of(*node, "dim"))};
+      return;
+    }
+    auto& slot = program_.slots[numbers_.at(result)];
+    if (slot.kind == Slot::Kind::own && kernel_may_write_into(graph, schedule, *result, *input))
+      slot.into = pair.input;
+  }
+
+  /// First and last action that a slot is used by; a view's root lives as long as the view.
+  struct Lives {
+    std::vector<size_t> first, last;
+  };
+  Lives lives_of(const codegen::Schedule& schedule) {
+    // Views get their slots here, before there is a life for each.
+    for (const auto& step : schedule.steps)
+      if (step.external)
+        for (const auto* value : step.external->inputs()) slot_of(*value);
+    Lives lives{std::vector<size_t>(program_.slots.size(), none),
+                std::vector<size_t>(program_.slots.size(), 0)};
+    const auto use = [&](size_t slot, size_t step) {
+      for (size_t s = slot; s != none; s = program_.slots[s].root) {
+        lives.first[s] = std::min(lives.first[s], step);
+        lives.last[s] = std::max(lives.last[s], step);
+      }
+    };
+    for (size_t i = 0; i < program_.actions.size(); ++i) {
+      for (const auto& buffer : program_.actions[i].buffers) use(buffer.slot, i);
+      if (program_.actions[i].out != none) use(program_.actions[i].out, i);
+      const auto* call = schedule.steps[i].external;
+      if (!call) continue;
+      for (const auto* value : call->inputs()) use(slot_of(*value), i);
+      for (const auto& output : call->outputs()) use(slot_of(*output), i);
+    }
+    for (const size_t result : program_.results) {
+      if (result == none) continue;
+      if (program_.slots[result].kind == Slot::Kind::view && lives.first[result] == none)
+        program_.last_views.push_back(result);
+      use(result, program_.actions.size());
+    }
+    return lives;
+  }
+
+  /// The arena's plan, and what each action has to make and may drop.
+  void plan(const codegen::Schedule& schedule) {
+    const auto lives = lives_of(schedule);
+    place_temporaries(lives);
+    for (size_t s = 0; s < program_.slots.size(); ++s) {
+      const auto& slot = program_.slots[s];
+      if (program_.stays(slot) || lives.first[s] == none) continue;
+      if (lives.last[s] < program_.actions.size()) program_.actions[lives.last[s]].dead.push_back(s);
+      const bool made_there = slot.kind == Slot::Kind::own ||
+                              (slot.kind == Slot::Kind::view && lives.first[s] < program_.actions.size());
+      if (made_there) program_.actions[lives.first[s]].make.push_back(s);
+    }
+    for (const auto& action : program_.actions)
+      program_.most_buffers = std::max(program_.most_buffers, action.buffers.size());
+  }
+
+  void place_temporaries(const Lives& lives) {
+    std::vector<size_t> planned;
+    for (size_t s = 0; s < program_.slots.size(); ++s)
+      if (program_.slots[s].kind == Slot::Kind::arena && lives.first[s] != none) planned.push_back(s);
+    std::vector<BufferLife> buffers;
+    buffers.reserve(planned.size());
+    for (const size_t s : planned)
+      buffers.push_back({bytes_of(program_.slots[s].type), lives.first[s], lives.last[s]});
+    // Gradients pile up at the end of a run that gives its results away.
+    const auto plan = program_.keep_results ? plan_memory(buffers) : plan_without_largest(buffers);
+    for (size_t i = 0; i < planned.size(); ++i) {
+      auto& slot = program_.slots[planned[i]];
+      if (plan.offsets[i] < 0)
+        slot.kind = Slot::Kind::own;
+      else
+        slot.place = plan.offsets[i];
+    }
+    program_.arena_bytes = plan.total;
+  }
+
+  Prepared program_;
+  Measuring measuring_;
+  std::unordered_map<const Value*, size_t> numbers_;
+  std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
+  std::unordered_set<const Value*> aliased_;  // the latter
+  std::unordered_map<const Value*, size_t> waiting_;  // moved when it is made: the slot that the call fills
+  std::unordered_set<const Value*> frozen_;
+  std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
+  std::unordered_map<const ir::Node*, const Value*> epilogues_;  // of a product: what it gives instead
+  std::unordered_set<const ir::Node*> joined_;                   // that products do
+};
+
+}  // namespace
+
+Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
+                 const std::vector<std::shared_ptr<const Launcher>>& launchers,
+                 const std::vector<at::Generator>& generators, const Bindings& bindings) {
+  return Preparation().prepare(graph, schedule, launchers, generators, bindings);
+}
+
+}  // namespace graft::runtime

@@ -1,0 +1,52 @@
+// A schedule made ready to run: which memory each value lies in, what is called with what, what comes and
+// goes.
+#pragma once
+#include <ATen/core/Generator.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "codegen/fusion.h"
+#include "runtime/action.h"
+#include "runtime/choices.h"
+#include "runtime/executable.h"
+#include "runtime/launcher.h"
+
+namespace graft {
+
+/// What the caller promises about inputs and results.
+struct Bindings {
+  std::vector<InPlace> in_place;
+  std::vector<size_t>
+      frozen;  ///< inputs that stay the same from run to run, unless their version says otherwise
+  /// Memory of results is used again once the caller has let it go. Not where forward and backward take
+  /// turns: what the one holds back the other could use.
+  bool keep_results = true;
+  runtime::Measuring measuring = {};
+};
+
+}  // namespace graft
+
+namespace graft::runtime {
+
+struct Prepared {
+  std::vector<Slot> slots;  ///< the graph's inputs come first
+  std::deque<Action> actions;
+  std::vector<size_t> results, last_views;
+  size_t inputs = 0, most_buffers = 0, table = none;
+  int64_t arena_bytes = 0, extern_calls = 0, launches = 0;
+  bool keep_results = true;
+
+  /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
+  bool stays(const Slot& slot) const {
+    return (slot.kind == Slot::Kind::view ? slots[slot.root].kind : slot.kind) == Slot::Kind::arena;
+  }
+};
+
+/// One launcher for each kernel of the schedule, in its order.
+Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
+                 const std::vector<std::shared_ptr<const Launcher>>& launchers,
+                 const std::vector<at::Generator>& generators, const Bindings& bindings);
+
+}  // namespace graft::runtime

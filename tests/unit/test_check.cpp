@@ -1,0 +1,69 @@
+// The judge of what is rounding and what is wrong.
+#include <gtest/gtest.h>
+
+#include "compiled_check.h"
+#include "compiler/check.h"
+#include "compiler/precise.h"
+
+namespace graft {
+namespace {
+
+/// A few layers over this dtype, and a judgement on a result of theirs.
+class Layers {
+ public:
+  explicit Layers(const std::string& dtype) {
+    std::string text = "graph(%0 \"x\": " + dtype + "[6, 32], %1 \"w\": " + dtype + "[32, 32]) {\n";
+    int last = 0;
+    for (int layer = 0; layer < 4; ++layer) {
+      const auto product = std::to_string(2 * layer + 2), bent = std::to_string(2 * layer + 3);
+      text += "  %" + product + ": " + dtype + "[6, 32] = aten::mm(self=%" + std::to_string(last) +
+              ", mat2=%1)\n  %" + bent + ": " + dtype + "[6, 32] = aten::tanh(self=%" + product + ")\n";
+      last = 2 * layer + 3;
+    }
+    const auto graph = ir::parse(text + "  return (%" + std::to_string(last) + ")\n}\n");
+    at::manual_seed(7);
+    const auto type = to_torch(graph.inputs()[0]->type().dtype);
+    runs_.emplace(graph, std::vector{at::randn({6, 32}).to(type), (at::randn({32, 32}) / 4).to(type)},
+                  std::vector<at::Generator>());
+  }
+
+  at::Tensor eager() const { return runs_->plain()[0]; }
+  at::Tensor exact() const { return runs_->precise()[0]; }
+  bool calls_it_noise(const at::Tensor& got) const {
+    std::vector<at::Tensor> perturbed;
+    for (int run = 0; run < 10; ++run) perturbed.push_back(runs_->perturbed()[0]);
+    return is_noise(got, eager(), eager(), exact(), perturbed);
+  }
+
+ private:
+  std::optional<PreciseRuns> runs_;
+};
+
+TEST(Check, RoundingIsNoiseAndAWrongResultIsNot) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    SCOPED_TRACE(dtype);
+    const Layers layers(dtype);
+    const auto type = layers.eager().scalar_type();
+    EXPECT_TRUE(layers.calls_it_noise(layers.exact().to(type)));
+    EXPECT_TRUE(layers.calls_it_noise(layers.eager()));
+    // Rows that lie elsewhere, a forgotten layer's worth, a quarter too much.
+    EXPECT_FALSE(layers.calls_it_noise(layers.eager().roll(1, 0)));
+    EXPECT_FALSE(layers.calls_it_noise(layers.eager().tanh()));
+    EXPECT_FALSE(layers.calls_it_noise(layers.eager() * 1.25));
+  }
+}
+
+// An operator may lay out its result as its arguments lie, not as it did when the graph was captured.
+TEST(AtenCall, ResultsLieAsTheGraphSays) {
+  testing_tools::expect_same_both_ways(R"(graph(%0 "q": f32[2, 4, 9, 8]) {
+  %1: f32[2, 4, 9, 8]{288, 8, 32, 1}, %2: f32[2, 4, 9]{36, 1, 4} = aten::_scaled_dot_product_flash_attention_for_cpu(query=%0, key=%0, value=%0)
+  %3: f32[2, 4, 9, 8]{288, 8, 32, 1} = aten::exp(self=%1)
+  %4: f32[2, 9, 4, 8] = aten::transpose.int(self=%3, dim0=1, dim1=2)
+  %5: f32[18, 32] = aten::view(self=%4, size=[18, 32])
+  return (%5)
+}
+)");
+}
+
+}  // namespace
+}  // namespace graft
