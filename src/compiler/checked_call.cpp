@@ -1,5 +1,6 @@
 #include "compiler/checked_call.h"
 
+#include <ATen/Context.h>
 #include <torch/autograd.h>
 
 #include "compiler/check.h"
@@ -146,6 +147,22 @@ std::vector<at::Tensor> make_tangents(const Program& program, const Program::Pas
   return tangents;
 }
 
+/// Where the CPU has no instructions for bfloat16, a product in it makes torch give up oneDNN for the rest of
+/// the process. The eager function has its results by then; programs, which compute in float32, go on with
+/// it.
+class OneDnnStays {
+ public:
+  OneDnnStays() : on_(at::globalContext().userEnabledMkldnn()) {}
+  ~OneDnnStays() {
+    if (on_) at::globalContext().setUserEnabledMkldnn(true);
+  }
+  OneDnnStays(const OneDnnStays&) = delete;
+  OneDnnStays& operator=(const OneDnnStays&) = delete;
+
+ private:
+  bool on_;
+};
+
 /// A program has gradients for parameters that may be frozen just now; to compare, eager needs them too.
 class WithGradients {
  public:
@@ -170,6 +187,7 @@ Reference run_eager(const Program& program, const Program::Pass& pass,
   std::vector<at::Tensor> leaves;
   for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
   const WithGradients all(leaves);
+  const OneDnnStays one_dnn;
   Reference want{original(call.tensors), {}, {}, {}};
   want.outputs = want.made.tensors;
   for (const auto& mutation : program.mutations())
@@ -208,6 +226,7 @@ Capture capture_call(const Flat& call, const Original& original, const ModuleTre
   };
   if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
   const Stopwatch watch("capture");
+  const OneDnnStays one_dnn;
   return capture({&traceable, call.tensors, &modules, at::GradMode::is_enabled()});
 }
 

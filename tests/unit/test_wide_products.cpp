@@ -207,5 +207,19 @@ TEST(WideProducts, AttentionForwardAndBackward) {
   }
 }
 
+// torch gives oneDNN up for good where a product of bfloat16 fails: what is compiled needs it still.
+TEST(WideProducts, OneDnnIsLeftAsItWas) {
+  auto& torch = at::globalContext();
+  for (const bool on : {true, false}) {
+    torch.setUserEnabledMkldnn(on);
+    const auto fast =
+        graft::compile([](at::Tensor x) { return at::mm(x, x); }, {.fullgraph = true, .cache = false});
+    const auto x = at::randn({64, 64}).to(at::kBFloat16);
+    fast(x), fast(x), fast(x);
+    EXPECT_EQ(torch.userEnabledMkldnn(), on);
+  }
+  torch.setUserEnabledMkldnn(true);
+}
+
 }  // namespace
 }  // namespace graft::passes
