@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "capture/ivalue.h"
+
 namespace graft {
 namespace {
 
@@ -35,18 +37,17 @@ std::string describe(const at::Tensor& tensor) {
 }
 
 /// The usual case, in few passes over the memory: all finite, and near enough.
-bool within_tolerance(const at::Tensor& got, const at::Tensor& want) {
+bool within(double tolerance, const at::Tensor& got, const at::Tensor& want) {
   const auto [low, high] = at::aminmax(want);
   const auto [below, above] = at::aminmax(got - want);
   const double largest = std::max(std::abs(low.item<double>()), std::abs(high.item<double>()));
   const double apart = std::max(std::abs(below.item<double>()), std::abs(above.item<double>()));
-  return std::isfinite(largest) && std::isfinite(apart) &&
-         apart <= tolerance_of(want.scalar_type()) * largest;
+  return std::isfinite(largest) && std::isfinite(apart) && apart <= tolerance * largest;
 }
 
 }  // namespace
 
-std::string difference(const at::Tensor& got, const at::Tensor& want) {
+std::string difference(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in) {
   const at::NoGradGuard no_grad;
   if (got.defined() != want.defined()) return got.defined() ? "is there, should not be" : "is missing";
   if (!got.defined()) return "";
@@ -58,7 +59,8 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
     return std::to_string(got.ne(want).sum().item<int64_t>()) + " of " + std::to_string(got.numel()) +
            " values differ";
   }
-  if (within_tolerance(got.detach(), want.detach())) return "";
+  const double tolerance = std::max(tolerance_of(want.scalar_type()), tolerance_of(computed_in));
+  if (within(tolerance, got.detach(), want.detach())) return "";
   const auto g = got.detach().to(at::kDouble), w = want.detach().to(at::kDouble);
   const auto finite = w.isfinite();
   if (!at::equal(finite, g.isfinite()) || !at::equal(w.masked_fill(finite, 0).nan_to_num(2, 1, -1),
@@ -66,23 +68,36 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
     return "NaN or infinity stands in other places";
   const double largest = w.masked_fill(finite.logical_not(), 0).abs().max().item<double>();
   const double apart = (g - w).masked_fill(finite.logical_not(), 0).abs().max().item<double>();
-  if (apart <= tolerance_of(want.scalar_type()) * largest + 1e-30) return "";
+  if (apart <= tolerance * largest + 1e-30) return "";
   std::ostringstream text;
   text << "differs by " << apart << " where the largest value is " << largest;
   return text.str();
 }
 
-double share_apart(const at::Tensor& got, const at::Tensor& want) {
+double share_apart(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in) {
   const at::NoGradGuard no_grad;
   if (got.numel() == 0) return 0;
   const auto g = got.detach().to(at::kDouble), w = want.detach().to(at::kDouble);
-  const double limit = tolerance_of(want.scalar_type()) * w.abs().nan_to_num(0, 0, 0).max().item<double>();
+  const double tolerance = std::max(tolerance_of(want.scalar_type()), tolerance_of(computed_in));
+  const double limit = tolerance * w.abs().nan_to_num(0, 0, 0).max().item<double>();
   const auto near = (g - w).abs().le(limit).logical_or(g.eq(w)).logical_or(g.isnan().logical_and(w.isnan()));
   return 1 - near.to(at::kDouble).mean().item<double>();
 }
 
+at::ScalarType coarsest_of(const ir::Graph& graph) {
+  auto coarsest = at::kDouble;
+  const auto see = [&](const ir::Value& value) {
+    const auto dtype = to_torch(value.type().dtype);
+    if (tolerance_of(dtype) > tolerance_of(coarsest)) coarsest = dtype;
+  };
+  for (const auto& input : graph.inputs()) see(*input);
+  for (const auto& node : graph.nodes())
+    for (const auto& output : node->outputs()) see(*output);
+  return coarsest;
+}
+
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed) {
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, bool half) {
   const at::NoGradGuard no_grad;
   if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() ||
       want.sizes() != precise.sizes())
@@ -90,8 +105,7 @@ bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& p
   // Another order of operations may round worse by a small factor; a wrong value is off by thousands. Not so
   // in half precision, where a rounding is near a hundredth of a value: but there kernels round less often
   // than eager code, not more.
-  const bool half = want.scalar_type() == at::kHalf || want.scalar_type() == at::kBFloat16;
-  const double same_order = 4, other_order = half ? same_order : 32;
+  const double same_order = 4, other_order = half ? 2 : 32;
   const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
     return (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs().max().item<double>();
   };

@@ -6,22 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "ir/graph.h"
+
 namespace graft {
 
 /// Empty when `got` is `want` up to the rounding that another order of operations may cause; else what
-/// differs. Numbers: the largest difference may be a fraction of the largest value, by dtype (see
-/// tolerance_of); whole numbers and flags must be the same, NaN and infinities must stand in the same places.
-std::string difference(const at::Tensor& got, const at::Tensor& want);
+/// differs. Numbers: the largest difference may be a fraction of the largest value, by the coarser of their
+/// dtype and the one that they were `computed_in`; whole numbers and flags must be the same, NaN and
+/// infinities must stand in the same places.
+std::string difference(const at::Tensor& got, const at::Tensor& want,
+                       at::ScalarType computed_in = at::kDouble);
 
 /// Of floating values of the same shape: how many of them, from 0 to 1, lie further apart than that.
-double share_apart(const at::Tensor& got, const at::Tensor& want);
+double share_apart(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in = at::kDouble);
+
+/// The floating dtype of a graph's values that rounds the most: its results are no better than that.
+at::ScalarType coarsest_of(const ir::Graph& graph);
 
 /// Whether `got` and `want` differ by rounding alone: `plain` and `precise` are the captured graph's own
 /// results, over ATen in its precision and in double, `perturbed` those of runs with rounding put in (see
 /// PreciseRuns). Eager must be as near to `plain` as rounding allows, else the capture is wrong and no
-/// precision excuses it; `got` must be about as near to `precise` as the others are.
+/// precision excuses it; `got` must be about as near to `precise` as the others are; the
+/// nearer, the coarser the rounding: `half` says that the graph has values of half precision.
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed);
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, bool half);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

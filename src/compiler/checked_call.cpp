@@ -32,7 +32,8 @@ class Comparison {
         inputs_(std::move(graph_inputs)),
         before_(before),
         got_(program.captured_graph().results().size()),
-        want_(got_.size()) {}
+        want_(got_.size()),
+        computed_in_(coarsest_of(program.captured_graph())) {}
 
   std::string operator()(const Program::Pass& pass, const std::vector<at::Tensor>& gradients,
                          const Reference& want) {
@@ -67,7 +68,7 @@ class Comparison {
   };
 
   void compare(const at::Tensor& got, const at::Tensor& want, size_t result, const std::string& name) {
-    auto found = difference(got, want);
+    auto found = difference(got, want, computed_in_);
     if (found.empty()) {
       got_[result] = got;
       want_[result] = want;
@@ -90,10 +91,10 @@ class Comparison {
     const auto eager = computed_from(graph, doubt.result, inputs_, want_);
     if (!eager.defined() || eager.sizes() != doubt.want.sizes()) return Verdict::unknown;
     constexpr double few = 0.01;
-    if (share_apart(eager, doubt.want) > few) return Verdict::wrong;
+    if (share_apart(eager, doubt.want, computed_in_) > few) return Verdict::wrong;
     const auto compiled = computed_from(graph, doubt.result, inputs_, got_);
-    return compiled.defined() && difference(doubt.got, compiled).empty() &&
-                   difference(doubt.want, eager).empty()
+    return compiled.defined() && difference(doubt.got, compiled, computed_in_).empty() &&
+                   difference(doubt.want, eager, computed_in_).empty()
                ? Verdict::right
                : Verdict::unknown;
   }
@@ -113,14 +114,16 @@ class Comparison {
   }
 
   /// Runs as often as it takes to see the rounding that explains the difference. Ten runs that all miss a
-  /// kink on whose other side `got` lies happen once in a thousand times.
+  /// kink on whose other side `got` lies happen once in a thousand times; in half precision, where there is
+  /// less rounding to put in for what is allowed, it takes more.
   bool is_noise_of(const at::Tensor& got, const at::Tensor& want, size_t result) {
-    constexpr size_t enough = 10;
+    const size_t enough = runs_->in_half() ? 30 : 10;
     while (true) {
       std::vector<at::Tensor> others;
       others.reserve(perturbed_.size());
       for (const auto& run : perturbed_) others.push_back(run[result]);
-      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others)) return true;
+      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others, runs_->in_half()))
+        return true;
       if (perturbed_.size() == enough) return false;
       perturbed_.push_back(runs_->perturbed());
     }
@@ -130,6 +133,7 @@ class Comparison {
   std::vector<at::Tensor> inputs_;
   const RandomState& before_;
   std::vector<at::Tensor> got_, want_;  // by result: those that agree
+  at::ScalarType computed_in_;
   std::vector<Doubt> doubts_;
   std::optional<PreciseRuns> runs_;
   std::vector<std::vector<at::Tensor>> perturbed_;

@@ -34,11 +34,12 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
         build(std::move(all), captured.generators, options, {})->run(captured.input_values, false);
     before.restore();
     std::string found;
+    const auto computed_in = coarsest_of(captured.graph);
     ref::interpret(captured.graph, captured.input_values, captured.generators,
                    [&](const ir::Node& node, const std::vector<at::Tensor>& want) {
                      for (size_t i = 0; found.empty() && i < want.size(); ++i) {
                        if (!want[i].defined()) continue;
-                       const auto what = difference(got[place.at(&node.output(i))], want[i]);
+                       const auto what = difference(got[place.at(&node.output(i))], want[i], computed_in);
                        if (!what.empty())
                          found = "; the first node that differs: " + at_node(node) + ", it " + what;
                      }

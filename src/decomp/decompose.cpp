@@ -33,6 +33,12 @@ ir::Value* with_type(Builder& builder, ir::Value* made, const ir::TensorType& ty
   return made;
 }
 
+/// A gradient that a node was told not to compute: a result that is it is undefined.
+void give_nothing(ir::Graph& graph, const ir::Value& value) {
+  for (size_t i = 0; i < graph.results().size(); ++i)
+    if (graph.results()[i] == &value) graph.set_result(i, nullptr);
+}
+
 bool decompose_once(ir::Graph& graph) {
   bool changed = false;
   for (auto* node : ir::nodes_of(graph)) {
@@ -45,6 +51,10 @@ bool decompose_once(ir::Graph& graph) {
     for (size_t i = 0; i < made.size(); ++i) {
       auto& old = node->output(i);
       if (!used(graph, old)) continue;
+      if (!made[i]) {
+        give_nothing(graph, old);
+        continue;
+      }
       graph.replace_uses(old, *with_type(builder, made[i], old.type()));
     }
     graph.erase(*node);

@@ -31,8 +31,8 @@ class Layers {
   at::Tensor exact() const { return runs_->precise()[0]; }
   bool calls_it_noise(const at::Tensor& got) const {
     std::vector<at::Tensor> perturbed;
-    for (int run = 0; run < 10; ++run) perturbed.push_back(runs_->perturbed()[0]);
-    return is_noise(got, eager(), eager(), exact(), perturbed);
+    for (int run = 0; run < 30; ++run) perturbed.push_back(runs_->perturbed()[0]);
+    return is_noise(got, eager(), eager(), exact(), perturbed, runs_->in_half());
   }
 
  private:

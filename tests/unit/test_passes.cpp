@@ -384,6 +384,20 @@ TEST(Decompose, no_change_of_weighted_losses) {
 )");
 }
 
+TEST(Decompose, AGradientThatIsNotComputedIsNoResult) {
+  auto graph = ir::parse(
+      R"(graph(%0 "g": f32[4, 8], %1 "x": f32[4, 8], %2 "m": f32[4, 1], %3 "r": f32[4, 1], %4 "w": f32[8]) {
+  %5: f32[4, 8], %6: f32[8], %7: f32[8] = aten::native_layer_norm_backward(grad_out=%0, input=%1, normalized_shape=[8], mean=%2, rstd=%3, weight=%4, bias=None, output_mask=[true, false, false])
+  return (%5, %6, %7)
+}
+)");
+  decomp::decompose(graph);
+  ir::verify(graph);
+  EXPECT_TRUE(graph.results()[0]);
+  EXPECT_FALSE(graph.results()[1]);
+  EXPECT_FALSE(graph.results()[2]);
+}
+
 // --- the list of passes
 
 TEST(Pipeline, EveryPassHasItsName) {
