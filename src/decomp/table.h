@@ -8,7 +8,8 @@
 
 namespace graft::decomp {
 
-/// New values for the node's outputs (null: one that is not computed); an empty list leaves the node as it is.
+/// New values for the node's outputs (null: one that is not computed); an empty list leaves the node as it
+/// is.
 using Decomposition = std::function<std::vector<ir::Value*>(Builder&, const ir::Node&)>;
 using Table = std::unordered_map<std::string, Decomposition>;
 

@@ -20,8 +20,8 @@ class AtenCall {
   /// By the operator's overload that writes its result into a tensor of the table.
   static AtenCall into(const ir::Node& node, const NumberOf& number_of);
 
-  /// Reads its arguments from the table and writes its results there, laid out as the graph says: kernels read
-  /// them by that, while operators may go by how their arguments lie.
+  /// Reads its arguments from the table and writes its results there, laid out as the graph says: kernels
+  /// read them by that, while operators may go by how their arguments lie.
   void run(std::span<at::Tensor> table) const;
 
  private:
