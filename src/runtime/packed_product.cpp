@@ -89,9 +89,10 @@ class Mkl : public PackedProduct {
 
 enum class Form : uint8_t { plain, one_dnn, mkl };
 
+/// Null for the plain form, and for one that is not there (the choice may be another build's).
 std::unique_ptr<PackedProduct> make_form(Form form, int64_t rows, int64_t in, int64_t out) {
-  if (form == Form::one_dnn) return std::make_unique<OneDnn>(rows, in, out);
-  if (form == Form::mkl) return std::make_unique<Mkl>(rows, in, out);
+  if (form == Form::one_dnn && OneDnn::there()) return std::make_unique<OneDnn>(rows, in, out);
+  if (form == Form::mkl && Mkl::there()) return std::make_unique<Mkl>(rows, in, out);
   return nullptr;
 }
 
@@ -108,10 +109,10 @@ Form measure(int64_t rows, int64_t in, int64_t out, bool thorough) {
   const auto y = at::empty({rows, out});
   std::vector<Form> forms = {Form::plain};
   std::vector<std::function<void()>> runs = {[&] { runtime::multiply_into(y, x, weight.t()); }};
-  for (const auto& [form, there] : {std::pair(Form::one_dnn, OneDnn::there()), {Form::mkl, Mkl::there()}}) {
-    if (!there) continue;
+  for (const auto form : {Form::one_dnn, Form::mkl}) {
     try {
       const std::shared_ptr<PackedProduct> product = make_form(form, rows, in, out);
+      if (!product) continue;
       product->run(x, weight, {});
       forms.push_back(form);
       runs.emplace_back([&, product] { product->run(x, weight, {}); });
