@@ -28,7 +28,7 @@ constexpr Recipe kRecipes[] = {
     {"ia3", R"({"peft_type": "IA3"})"},
     {"ln_tuning", R"({"peft_type": "LN_TUNING"})"},
     {"oft", R"({"peft_type": "OFT", "oft_block_size": 32, "target_modules": "all-linear"})"},
-    // With PEFT's blocks of 4 a layer's graph has hundreds of nodes in PEFT, and torch.compile takes hours.
+    // Not PEFT's blocks of 4: torch.compile took 13 minutes for one layer of those.
     {"boft", R"({"peft_type": "BOFT", "boft_block_size": 32, "target_modules": "all-linear"})"},
     {"hra", R"({"peft_type": "HRA", "r": 8, "target_modules": "all-linear"})"},
     {"vera", R"({"peft_type": "VERA", "r": 64, "target_modules": "all-linear"})"},
