@@ -97,7 +97,8 @@ at::ScalarType coarsest_of(const ir::Graph& graph) {
 }
 
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, bool half) {
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed,
+              at::ScalarType computed_in) {
   const at::NoGradGuard no_grad;
   if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() ||
       want.sizes() != precise.sizes())
@@ -105,7 +106,7 @@ bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& p
   // Another order of operations may round worse by a small factor; a wrong value is off by thousands. Not so
   // in half precision, where a rounding is near a hundredth of a value: but there kernels round less often
   // than eager code, not more.
-  const double same_order = 4, other_order = half ? 2 : 32;
+  const double same_order = 4, other_order = at::isReducedFloatingType(computed_in) ? 2 : 32;
   const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
     return (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs().max().item<double>();
   };

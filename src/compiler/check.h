@@ -27,9 +27,10 @@ at::ScalarType coarsest_of(const ir::Graph& graph);
 /// results, over ATen in its precision and in double, `perturbed` those of runs with rounding put in (see
 /// PreciseRuns). Eager must be as near to `plain` as rounding allows, else the capture is wrong and no
 /// precision excuses it; `got` must be about as near to `precise` as the others are; the
-/// nearer, the coarser the rounding: `half` says that the graph has values of half precision.
+/// nearer, the coarser what the graph is `computed_in` (coarsest_of).
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, bool half);
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed,
+              at::ScalarType computed_in);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

@@ -117,12 +117,12 @@ class Comparison {
   /// kink on whose other side `got` lies happen once in a thousand times; in half precision, where there is
   /// less rounding to put in for what is allowed, it takes more.
   bool is_noise_of(const at::Tensor& got, const at::Tensor& want, size_t result) {
-    const size_t enough = runs_->in_half() ? 30 : 10;
+    const size_t enough = at::isReducedFloatingType(computed_in_) ? 30 : 10;
     while (true) {
       std::vector<at::Tensor> others;
       others.reserve(perturbed_.size());
       for (const auto& run : perturbed_) others.push_back(run[result]);
-      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others, runs_->in_half()))
+      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others, computed_in_))
         return true;
       if (perturbed_.size() == enough) return false;
       perturbed_.push_back(runs_->perturbed());

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "ir/arguments.h"
@@ -33,11 +32,9 @@ double unit_of(ir::DType dtype) {
   }
 }
 
-bool is_half(double unit) { return unit >= unit_of(ir::DType::f16); }
-
 /// By how much a value of another program may be off: a fused or reordered chain of operations rounds a few
 /// times. In half precision it is computed in float32 and rounded less often than in eager code.
-double amplitude_of(double unit) { return (is_half(unit) ? 4 : 8) * unit; }
+double amplitude_of(double unit) { return (unit >= unit_of(ir::DType::f16) ? 4 : 8) * unit; }
 
 /// The graph with float64 for every floating dtype among the arguments, and every random node an input.
 ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const ir::Node*>& random) {
@@ -102,11 +99,6 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
     plain_.clear();
     precise_.clear();
   }
-}
-
-bool PreciseRuns::in_half() const {
-  return std::any_of(rounding_.begin(), rounding_.end(),
-                     [](const auto& each) { return is_half(each.second); });
 }
 
 std::vector<at::Tensor> PreciseRuns::perturbed() const {

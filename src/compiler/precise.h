@@ -21,9 +21,6 @@ class PreciseRuns {
   const std::vector<at::Tensor>& plain() const { return plain_; }
   const std::vector<at::Tensor>& precise() const { return precise_; }
 
-  /// Whether values of the graph are of half precision.
-  bool in_half() const;
-
   /// One more run in double, in which every value is off by what rounding in its original dtype may do, at
   /// random (from torch's default generator): how far a result can move without anybody being wrong. One run
   /// of another order of operations does not tell. At a kink (ReLU's gradient near 0) it may lie on the same

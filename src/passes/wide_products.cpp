@@ -34,7 +34,7 @@ bool is_product(const Node& node) {
   return products.contains(node.op());
 }
 
-bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+bool is_half(DType dtype) { return decomp::wide(dtype) != dtype; }
 
 /// Row by row, or in the order of the strides where each element is there once: as ATen lays out a copy.
 ir::TensorType without_gaps(const ir::TensorType& type) {
@@ -71,7 +71,7 @@ void widen(ir::Graph& graph, Node& node) {
   std::vector<ir::TensorType> types;
   for (const auto& output : node.outputs()) {
     types.push_back(output->type());
-    if (is_half(types.back().dtype)) types.back().dtype = DType::f32;
+    types.back().dtype = decomp::wide(types.back().dtype);
   }
   auto& wide = graph.add_node(node.op(), std::move(arguments), std::move(types), &node);
   wide.set_scope(node.scope());

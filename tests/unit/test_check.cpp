@@ -32,7 +32,7 @@ class Layers {
   bool calls_it_noise(const at::Tensor& got) const {
     std::vector<at::Tensor> perturbed;
     for (int run = 0; run < 30; ++run) perturbed.push_back(runs_->perturbed()[0]);
-    return is_noise(got, eager(), eager(), exact(), perturbed, runs_->in_half());
+    return is_noise(got, eager(), eager(), exact(), perturbed, eager().scalar_type());
   }
 
  private:

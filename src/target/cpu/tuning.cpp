@@ -67,7 +67,6 @@ int64_t fastest(const codegen::Step& step, const std::vector<std::shared_ptr<con
   return *least < clearly * best[0] ? least - best.begin() : 0;
 }
 
-/// Kernels of one text are one question.
 struct Question {
   std::string text;
   const codegen::Step* step;
@@ -84,17 +83,17 @@ std::optional<Question> question_of(const codegen::Step& step) {
 }
 
 /// Compiles what there is to try, all at once, and tries it.
-void answer(const std::vector<Question>& questions, bool use_cache) {
+void answer(const std::map<std::string, const Question*>& questions, bool use_cache) {
   std::vector<TunedKernel> all;
-  for (const auto& question : questions)
-    for (const auto& tuning : question.tunings) all.push_back({&question.step->kernel, tuning});
+  for (const auto& [text, question] : questions)
+    for (const auto& tuning : question->tunings) all.push_back({&question->step->kernel, tuning});
   const auto made = compile_kernels(all, use_cache);
   auto next = made.kernels.begin();
-  for (const auto& question : questions) {
+  for (const auto& [text, question] : questions) {
     std::vector<std::shared_ptr<const Launcher>> launchers;
-    launchers.reserve(question.tunings.size());
-    for (size_t i = 0; i < question.tunings.size(); ++i) launchers.push_back(make_launcher(*next++));
-    runtime::keep_choice(question.text, fastest(*question.step, launchers), use_cache);
+    launchers.reserve(question->tunings.size());
+    for (size_t i = 0; i < question->tunings.size(); ++i) launchers.push_back(make_launcher(*next++));
+    runtime::keep_choice(text, fastest(*question->step, launchers), use_cache);
   }
 }
 
@@ -106,14 +105,11 @@ void tune(const codegen::Schedule& schedule, std::vector<TunedKernel>& kernels, 
   std::vector<std::optional<Question>> asked;
   for (const auto& step : schedule.steps)
     if (!step.external) asked.push_back(question_of(step));
-  std::map<std::string, Question> open;
+  std::map<std::string, const Question*> open;  // kernels of one text are one question
   for (const auto& question : asked)
     if (question && !runtime::known_choice(question->text, use_cache))
-      open.emplace(question->text, *question);
-  std::vector<Question> questions;
-  questions.reserve(open.size());
-  for (const auto& [text, question] : open) questions.push_back(question);
-  answer(questions, use_cache);
+      open.emplace(question->text, &*question);
+  answer(open, use_cache);
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (!asked[i]) continue;
     const auto chosen = static_cast<size_t>(*runtime::known_choice(asked[i]->text, use_cache));
