@@ -63,6 +63,10 @@ class Fuser {
   Unit& new_unit(const Node& node, size_t position);
   void enter(const Node& node, Unit& unit);
   void enter(const Value& input, Unit& unit);
+  void reads(Unit& unit, Unit& from) {
+    reads_[&unit].insert(&from);
+    readers_[&from].insert(&unit);
+  }
   /// Whose memory a scatter may add to, its result being that before: nobody else needs it. Null: none.
   const Value* memory_to_add_to(const Value& onto, const Value& result);
   /// Kernels that make what the node reads, then those that read the same; the latest first.
@@ -119,7 +123,7 @@ class Fuser {
   std::vector<std::unique_ptr<Unit>> units_;
   size_t era_ = 0;
   std::unordered_map<const Node*, Unit*> units_of_;
-  std::unordered_map<const Unit*, std::set<Unit*>> reads_;
+  std::unordered_map<const Unit*, std::set<Unit*>> reads_, readers_;  // the one is the other, reversed
   std::unordered_map<const Value*, std::vector<Unit*>> users_;
 };
 

@@ -131,7 +131,7 @@ void Fuser::place_scatter(const Node& node, const Scatter& scatter, size_t posit
   if (start) {
     start->role = Unit::Role::starts;
     start->space = space_over(node.output().type().sizes);
-    reads_[&unit].insert(start);
+    reads(unit, *start);
     if (scatter.onto) enter(*scatter.onto, *start);
   }
   enter(node, unit);
@@ -162,7 +162,7 @@ void Fuser::enter(const Node& node, Unit& unit) {
 }
 
 void Fuser::enter(const Value& input, Unit& unit) {
-  if (auto* from = unit_of(input); from && from != &unit) reads_[&unit].insert(from);
+  if (auto* from = unit_of(input); from && from != &unit) reads(unit, *from);
   users_[&root_of(input)].push_back(&unit);
 }
 

@@ -111,11 +111,16 @@ bool Fuser::joined(Unit& unit, Unit& into) {
     return false;
   }
   into.position = std::max(into.position, unit.position);
-  for (auto* read : reads_[&unit])
-    if (read != &into) reads_[&into].insert(read);
+  for (auto* read : reads_[&unit]) {
+    readers_[read].erase(&unit);
+    if (read != &into) reads(into, *read);
+  }
   reads_.erase(&unit);
-  for (auto& [reader, read] : reads_)
-    if (read.erase(&unit) > 0 && reader != &into) read.insert(&into);
+  for (auto* reader : readers_[&unit]) {
+    reads_[reader].erase(&unit);
+    if (reader != &into) reads(*reader, into);
+  }
+  readers_.erase(&unit);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace graft::codegen {
 namespace {
@@ -39,28 +40,6 @@ std::pair<int64_t, int64_t> range(const Atom& atom) {
   }
 }
 
-Index make(int64_t coefficient, const Atom& atom);
-
-/// The part whose coefficients are multiples of the divisor, and the rest (with the constant).
-std::pair<Index, Index> split(const Index& index, int64_t divisor) {
-  Index multiple = floor_divide(index.constant(), divisor) * divisor,
-        rest = index.constant() - multiple.constant();
-  for (const auto& term : index.terms()) {
-    const auto part = make(term.coefficient, *term.atom);
-    if (term.coefficient % divisor == 0)
-      multiple = multiple + part;
-    else
-      rest = rest + part;
-  }
-  return {multiple, rest};
-}
-
-Index exact(const Index& multiple, int64_t divisor) {
-  Index result = multiple.constant() / divisor;
-  for (const auto& term : multiple.terms()) result = result + make(term.coefficient / divisor, *term.atom);
-  return result;
-}
-
 int64_t common_factor(const Index& index) {
   int64_t factor = std::abs(index.constant());
   for (const auto& term : index.terms()) factor = std::gcd(factor, term.coefficient);
@@ -77,13 +56,17 @@ Index Index::variable(int number, int64_t extent) {
   return index;
 }
 
-namespace {
-Index make(int64_t coefficient, const Atom& atom) {
-  if (atom.kind == Atom::Kind::variable) return Index::variable(atom.variable, atom.extent) * coefficient;
-  return (atom.kind == Atom::Kind::quotient ? atom.inside / atom.divisor : atom.inside % atom.divisor) *
-         coefficient;
+std::pair<Index, Index> Index::split(int64_t divisor) const {
+  Index multiple = floor_divide(constant_, divisor) * divisor, rest = constant_ - multiple.constant_;
+  for (const auto& term : terms_) (term.coefficient % divisor == 0 ? multiple : rest).terms_.push_back(term);
+  return {std::move(multiple), std::move(rest)};
 }
-}  // namespace
+
+Index Index::exact(int64_t divisor) && {
+  constant_ /= divisor;
+  for (auto& term : terms_) term.coefficient /= divisor;
+  return std::move(*this);
+}
 
 int64_t Index::min() const {
   int64_t sum = constant_;
@@ -122,6 +105,11 @@ bool Index::uses(int variable) const {
 }
 
 Index Index::operator+(const Index& other) const {
+  if (other.terms_.empty() || terms_.empty()) {
+    Index sum = other.terms_.empty() ? *this : other;
+    sum.constant_ = constant_ + other.constant_;
+    return sum;
+  }
   Index sum = constant_ + other.constant_;
   auto a = terms_.begin(), b = other.terms_.begin();
   while (a != terms_.end() || b != other.terms_.end()) {
@@ -150,13 +138,13 @@ Index Index::operator*(int64_t factor) const {
 Index Index::operator/(int64_t divisor) const {
   if (divisor == 1) return *this;
   if (is_constant()) return floor_divide(constant_, divisor);
-  auto [multiple, rest] = split(*this, divisor);
-  const auto quotient = exact(multiple, divisor);
+  auto [multiple, rest] = split(divisor);
+  const auto quotient = std::move(multiple).exact(divisor);
   if (floor_divide(rest.min(), divisor) == floor_divide(rest.max(), divisor))
     return quotient + floor_divide(rest.min(), divisor);
   // (6*i + 3) / 4 is no simpler, (6*i + 4) / 4 is (3*i + 2) / 2.
   if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1)
-    return quotient + exact(rest, factor) / (divisor / factor);
+    return quotient + std::move(rest).exact(factor) / (divisor / factor);
   // (e / a) / b is e / (a*b)
   if (rest.terms_.size() == 1 && rest.constant_ == 0 && rest.terms_[0].coefficient == 1 &&
       rest.terms_[0].atom->kind == Atom::Kind::quotient)
@@ -169,12 +157,12 @@ Index Index::operator/(int64_t divisor) const {
 
 Index Index::operator%(int64_t divisor) const {
   if (divisor == 1) return 0;
-  auto [multiple, rest] = split(*this, divisor);
+  auto [multiple, rest] = split(divisor);
   if (rest.is_constant()) return rest.constant_ - floor_divide(rest.constant_, divisor) * divisor;
   if (const int64_t low = floor_divide(rest.min(), divisor); low == floor_divide(rest.max(), divisor))
     return rest - low * divisor;
   if (const int64_t factor = std::gcd(common_factor(rest), divisor); factor > 1)
-    return (exact(rest, factor) % (divisor / factor)) * factor;
+    return (std::move(rest).exact(factor) % (divisor / factor)) * factor;
   // (e % (a*b)) % b is e % b
   if (rest.terms_.size() == 1 && rest.constant_ == 0 && rest.terms_[0].coefficient == 1 &&
       rest.terms_[0].atom->kind == Atom::Kind::remainder && rest.terms_[0].atom->divisor % divisor == 0)

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace graft::codegen {
@@ -54,6 +55,12 @@ class Index {
   const std::vector<Term>& terms() const { return terms_; }
 
  private:
+  /// The part whose coefficients are multiples of the divisor, and the rest (with what is left of the
+  /// constant).
+  std::pair<Index, Index> split(int64_t divisor) const;
+  /// Divided by what divides all of it.
+  Index exact(int64_t divisor) &&;
+
   int64_t constant_ = 0;
   std::vector<Term> terms_;  // sorted by atom, no zero coefficients
 };

@@ -41,6 +41,7 @@ struct Instruction {
     int value;
     int64_t stride, size;
     bool wraps;  // a negative value counts from the end
+    bool operator==(const Indirect&) const = default;
   };
   std::vector<Indirect> indirect = {};
   int64_t elements = 0;  // load: that may be read from the buffer's start

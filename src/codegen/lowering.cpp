@@ -1,7 +1,7 @@
 #include "codegen/lowering.h"
 
 #include <algorithm>
-#include <sstream>
+#include <bit>
 #include <stdexcept>
 #include <utility>
 
@@ -39,6 +39,28 @@ Index element_at(const ir::Value& value, const Place& place) {
   return index;
 }
 
+/// Numbers by their bits: 0 and -0 are two, a NaN is equal to itself.
+bool same_value(const Instruction& a, const Instruction& b) {
+  return a.op == b.op && a.dtype == b.dtype && a.buffer == b.buffer && a.guard == b.guard &&
+         a.integer == b.integer && a.over_rows == b.over_rows && a.args == b.args &&
+         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) && a.indirect == b.indirect &&
+         a.index == b.index;
+}
+
+/// Of most of what same_value() compares.
+uint64_t hash_of(const Instruction& i) {
+  constexpr uint64_t prime = 0x9e3779b97f4a7c15;
+  uint64_t hash = 0;
+  const auto mix = [&](uint64_t x) { hash = (std::rotl(hash, 5) ^ x) * prime; };
+  mix(static_cast<uint64_t>(i.op));
+  mix(static_cast<uint64_t>(i.dtype));
+  mix(static_cast<uint64_t>(i.buffer));
+  mix(static_cast<uint64_t>(i.integer));
+  mix(std::bit_cast<uint64_t>(i.number));
+  for (const int arg : i.args) mix(static_cast<uint64_t>(arg));
+  return hash;
+}
+
 }  // namespace
 
 ir::DType in_register(ir::DType dtype) {
@@ -67,19 +89,14 @@ Place Lowering::row_place(const std::vector<int64_t>& sizes) const { return unra
 Place Lowering::column_place(const std::vector<int64_t>& sizes) const { return unravel(reduced_, sizes); }
 
 int Lowering::add(Instruction instruction) {
-  // Equal instructions are recognised by their text; a kernel has few of them.
-  std::ostringstream text;
-  text.precision(17);
-  text << static_cast<int>(instruction.op) << ' ' << static_cast<int>(instruction.dtype) << ' '
-       << instruction.buffer << ' ' << instruction.guard << ' ' << instruction.number << ' '
-       << instruction.integer << (instruction.over_rows ? " over rows (" : " (");
-  for (const int arg : instruction.args) text << arg << ' ';
-  for (const auto& x : instruction.indirect)
-    text << '/' << x.value << ' ' << x.stride << ' ' << x.size << (x.wraps ? "w" : "");
-  text << ") " << to_string(instruction.index);
-  const auto [place, fresh] = same_.emplace(text.str(), static_cast<int>(kernel_.code.size()));
-  if (fresh) kernel_.code.push_back(std::move(instruction));
-  return place->second;
+  const uint64_t hash = hash_of(instruction);
+  const auto [first, last] = same_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (same_value(kernel_.code[static_cast<size_t>(at->second)], instruction)) return at->second;
+  const int number = static_cast<int>(kernel_.code.size());
+  same_.emplace(hash, number);
+  kernel_.code.push_back(std::move(instruction));
+  return number;
 }
 
 int Lowering::emit(Op op, ir::DType dtype, std::vector<int> args) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "codegen/kernel.h"
@@ -92,7 +93,7 @@ class Lowering {
     bool operator<(const Key& other) const;
   };
   std::map<Key, int> known_;
-  std::map<std::string, int> same_;  // equal instructions are one
+  std::unordered_multimap<uint64_t, int> same_;  // instructions by hash: equal ones are one
   int guard_ = -1;
 };
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 
 #include "ir/arguments.h"
 
@@ -119,8 +119,8 @@ Place unfold(const Node& node, const Value&, const Place& place) {
   return source;
 }
 
-const std::map<std::string, Map, std::less<>>& maps() {
-  static const std::map<std::string, Map, std::less<>> table = {
+const std::unordered_map<std::string, Map>& maps() {
+  static const std::unordered_map<std::string, Map> table = {
       {"aten::alias", same},
       {"aten::detach", same},
       {"aten::lift_fresh", same},

@@ -250,14 +250,17 @@ void guard_inputs(const Capture& captured, Entry& entry) {
 
 Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,
                 const CompileOptions& options) {
-  const Stopwatch watch("first run and check");
   const auto& program = *entry.program;
   auto bound = entry.bind(call.tensors);
   if (!bound) throw Error("[compile] an input changed while the function was compiled");
   const RandomState before(program.generators(), call.tensors);
-  auto pass = program.forward(std::move(*bound));
+  auto pass = [&] {
+    const Stopwatch watch("first run");
+    return program.forward(std::move(*bound));
+  }();
   entry.checks_left = options.verify ? checks_before_trust - 1 : 0;
   if (options.verify) {
+    const Stopwatch watch("check");
     Reference want;
     want.outputs.resize(program.outputs().size());
     for (size_t i = 0; i < program.outputs().size(); ++i)

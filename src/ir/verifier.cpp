@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace graft::ir {
@@ -14,6 +13,7 @@ class Verifier {
   explicit Verifier(const Graph& graph) : graph_(graph) {}
 
   void run() {
+    values_.resize(static_cast<size_t>(std::max(graph_.next_id(), 0)));
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       where_ = "input " + std::to_string(i);
       define(*graph_.inputs()[i], nullptr, i);
@@ -22,7 +22,7 @@ class Verifier {
     at_ = nullptr;
     where_ = "the results";
     for (const auto* value : graph_.results())
-      if (value && !defined_.contains(value)) fail("a value that this graph does not define");
+      if (value && !defined(*value)) fail("a value that this graph does not define");
     check_users();
   }
 
@@ -38,9 +38,16 @@ class Verifier {
       fail("a negative size");
     if (value.producer() != producer || value.index() != index)
       fail("a value that does not know where it comes from");
-    if (!ids_.insert(value.id()).second) fail("%" + std::to_string(value.id()) + " names two values");
-    if (value.id() >= graph_.next_id()) fail("%" + std::to_string(value.id()) + " is not below the next id");
-    defined_.insert(&value);
+    if (value.id() < 0 || value.id() >= graph_.next_id())
+      fail("%" + std::to_string(value.id()) + " is not below the next id");
+    auto& place = values_[static_cast<size_t>(value.id())];
+    if (place) fail("%" + std::to_string(value.id()) + " names two values");
+    place = &value;
+  }
+
+  bool defined(const Value& value) const {
+    return value.id() >= 0 && value.id() < graph_.next_id() &&
+           values_[static_cast<size_t>(value.id())] == &value;
   }
 
   void check(const Node& node) {
@@ -54,35 +61,33 @@ class Verifier {
       if (one && !*one) fail("the argument \"" + argument.name + "\" is a null; Undefined or None say so");
     }
     for (const auto* value : node.inputs()) {
-      if (!defined_.contains(value))
-        fail("uses %" + std::to_string(value->id()) + ", which is not defined before it");
-      uses_[value].push_back(&node);
-      ++count_;
+      if (!defined(*value)) fail("uses %" + std::to_string(value->id()) + ", which is not defined before it");
+      uses_.push_back({value->id(), &node});
     }
     for (size_t i = 0; i < node.outputs().size(); ++i) define(node.output(i), &node, i);
   }
 
   void check_users() {
+    at_ = nullptr;
     where_ = "users";
+    std::sort(uses_.begin(), uses_.end());
     size_t listed = 0;
-    for (const auto* value : defined_) {
-      const auto found = uses_.find(value);
+    for (const auto* value : values_) {
+      if (!value) continue;
       for (const auto* user : value->users())
-        if (found == uses_.end() ||
-            std::find(found->second.begin(), found->second.end(), user) == found->second.end())
+        if (!std::binary_search(uses_.begin(), uses_.end(), Use{value->id(), user}))
           fail("%" + std::to_string(value->id()) + " lists a user that does not use it");
       listed += value->users().size();
     }
-    if (listed != count_) fail("as many users must be listed as there are uses");
+    if (listed != uses_.size()) fail("as many users must be listed as there are uses");
   }
 
   const Graph& graph_;
   std::string where_;
   const Node* at_ = nullptr;
-  std::unordered_set<int> ids_;
-  std::unordered_set<const Value*> defined_;
-  std::unordered_map<const Value*, std::vector<const Node*>> uses_;
-  size_t count_ = 0;
+  std::vector<const Value*> values_;  // by id: what is defined so far
+  using Use = std::pair<int, const Node*>;
+  std::vector<Use> uses_;
 };
 
 }  // namespace

@@ -18,6 +18,9 @@ using llvm::Value;
 
 // Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
 constexpr int64_t max_scratch_elements = 1 << 14;
+// Two such rows lie beside each other in the caches next to a core. Longer ones are read long enough for the
+// machine to see what comes next by itself.
+constexpr int64_t longest_row_to_fetch = 1 << 17, cache_line = 64;
 
 class KernelEmitter : ScatterEmitter {
  public:
@@ -195,7 +198,10 @@ class KernelEmitter : ScatterEmitter {
     if (accumulators.empty() && stores.empty() && columns.empty()) return;
     phase_ = phase;
     if (plan_.rows) kept = kept_for_later(phase);
+    const auto fetched = phase == phase_to_fetch_in() ? loads_to_fetch() : std::vector<int>{};
     const auto point = [&](bool whole) {
+      if (whole)
+        for (const int n : fetched) fetch_of_next_row(n);
       for (const int n : stores) put(n);
       for (const int n : kept) keep(n);
       for (auto& accumulator : accumulators) accumulate(accumulator, whole);
@@ -354,6 +360,54 @@ class KernelEmitter : ScatterEmitter {
       if (codegen::is_reduction(kernel_.code[n].op) && kernel_.code[n].column)
         found.push_back(static_cast<int>(n));
     return found;
+  }
+
+  // --- the next row, on its way while this one is computed
+
+  /// The longest of the phases that find their row in the cache: memory would stand idle.
+  int phase_to_fetch_in() const {
+    if (!plan_.rows || plan_.split_dim >= 0) return -1;
+    std::vector<int> work(static_cast<size_t>(kernel_.phases) + 1);
+    for (const auto& i : kernel_.code)
+      if (i.full && !i.over_rows) work[static_cast<size_t>(i.phase)] += codegen::is_expensive(i.op) ? 20 : 1;
+    const auto longest = std::max_element(work.begin() + 1, work.end());
+    return longest == work.end() || *longest == 0 ? -1 : static_cast<int>(longest - work.begin());
+  }
+
+  /// How far on the next row begins; 0: not known, or it is the same.
+  int64_t to_next_row(const codegen::Index& index) const {
+    for (size_t d = kernel_.dims.size(); d-- > 0;)
+      if (!kernel_.dims[d].reduced && kernel_.dims[d].extent > 1)
+        return index.coefficient(static_cast<int>(d));
+    return 0;
+  }
+
+  std::vector<int> loads_to_fetch() const {
+    std::vector<int> found;
+    int64_t bytes = 0;
+    for (size_t n = 0; n < kernel_.code.size(); ++n) {
+      const auto& i = kernel_.code[n];
+      if (i.op != Op::load || !i.full || i.guard >= 0 || !i.indirect.empty()) continue;
+      if (!contiguous(i.index) || to_next_row(i.index) == 0) continue;
+      bytes += kernel_.reduced_points() * ir::size_of(kernel_.buffers[static_cast<size_t>(i.buffer)].dtype);
+      found.push_back(static_cast<int>(n));
+    }
+    return bytes <= longest_row_to_fetch ? found : std::vector<int>{};
+  }
+
+  /// Of a vector's place. Past the last row there may be no memory: a prefetch does not mind.
+  void fetch_of_next_row(int n) {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    const auto dtype = kernel_.buffers[static_cast<size_t>(i.buffer)].dtype;
+    stand_at(scopes_.size() - 1);
+    auto* at = b_.CreateAdd(scalar_index(i.index), b_.getInt64(to_next_row(i.index)));
+    auto* address = b_.CreateGEP(memory_type(context_, dtype), buffers_[static_cast<size_t>(i.buffer)], at);
+    for (int64_t line = 0; line < width_ * ir::size_of(dtype); line += cache_line) {
+      auto* place = b_.CreateConstGEP1_64(b_.getInt8Ty(), address, static_cast<uint64_t>(line));
+      constexpr int read = 0, nearest = 3, data = 1;
+      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                         {place, b_.getInt32(read), b_.getInt32(nearest), b_.getInt32(data)});
+    }
   }
 
   // --- dear values that a later phase needs again

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "generator_hash.h"
 #include "runtime/disk_cache.h"
 #include "support/env.h"
 #include "support/hash.h"
@@ -17,11 +18,8 @@
 namespace graft::cpu {
 namespace {
 
-// Counts up when the code generator changes what it makes of the same kernel.
-constexpr const char* generator_version = "graft-cpu-10";
-
 std::string key_of(const TunedKernel& kernel) {
-  return hex(hash128({generator_version, llvm_version(), host().triple, host().cpu, host().features,
+  return hex(hash128({generator_hash, llvm_version(), host().triple, host().cpu, host().features,
                       to_string(*kernel.kernel), to_string(kernel.tuning)}));
 }
 

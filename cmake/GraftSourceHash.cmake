@@ -1,0 +1,10 @@
+# cmake -DFILES=a|b|... -DHEADER=h.h -DNAME=n -P GraftSourceHash.cmake: a header with a constant that changes when a file does.
+string(REPLACE "|" ";" _files "${FILES}")
+set(_all "")
+foreach(_file IN LISTS _files)
+  file(SHA256 ${_file} _hash)
+  string(APPEND _all ${_hash})
+endforeach()
+string(SHA256 _hash "${_all}")
+file(CONFIGURE OUTPUT ${HEADER} CONTENT "#pragma once\nnamespace graft {\ninline constexpr const char* @NAME@ = \"${_hash}\";\n}\n" @ONLY)
+file(TOUCH ${HEADER})
