@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <torch/autograd.h>
 
+#include "compiler/cancelled.h"
 #include "compiler/check.h"
 #include "compiler/counters.h"
 #include "compiler/diagnose.h"
@@ -23,8 +24,9 @@ struct Reference {
 
 /// Compares tensor by tensor. Where the two differ by more than rounding usually does, they may both be
 /// right. Adam divides a gradient by its own size: where that is all rounding, so is the new parameter, and
-/// both sides' follow from the averages they have. Else the graph is run in double precision: a value that
-/// nearly cancels, or lies at a kink, is noise in both, and neither is wrong.
+/// both sides' follow from the averages they have. A sum may be small beside what it is the sum of. Else the
+/// graph is run in double precision: a value that nearly cancels, or lies at a kink, is noise in both, and
+/// neither is wrong.
 class Comparison {
  public:
   Comparison(const Program& program, std::vector<at::Tensor> graph_inputs, const RandomState& before)
@@ -54,7 +56,8 @@ class Comparison {
     }
     for (const auto& doubt : doubts_) {
       const auto verdict = follows(doubt);
-      if (verdict == Verdict::wrong || (verdict == Verdict::unknown && !judged_noise(doubt)))
+      if (verdict == Verdict::wrong ||
+          (verdict == Verdict::unknown && !cancelled(doubt) && !judged_noise(doubt)))
         return doubt.name + " " + doubt.difference;
     }
     return "";
@@ -99,6 +102,33 @@ class Comparison {
                : Verdict::unknown;
   }
 
+  /// Whether what is left of a sum differs by no more than its terms may by rounding. Stricter than the
+  /// comparison where nothing cancels: of terms that all have the same sign it allows a 200th.
+  bool cancelled(const Doubt& doubt) {
+    if (computed_in_ != at::kFloat || !doubt.got.defined() || !doubt.want.defined() ||
+        doubt.got.sizes() != doubt.want.sizes())
+      return false;
+    if (!terms_) {
+      std::vector<size_t> results;
+      results.reserve(doubts_.size());
+      for (const auto& d : doubts_) results.push_back(d.result);
+      const runtime::Present weights(inputs_);
+      const RandomState after(program_.generators(), inputs_);
+      before_.restore();
+      try {
+        terms_ = sums_of_sizes(program_.captured_graph(), results, inputs_, program_.generators());
+      } catch (const std::exception&) {
+        terms_.emplace(results.size());  // another judge will say
+      }
+      after.restore();
+    }
+    const auto& terms = (*terms_)[static_cast<size_t>(&doubt - doubts_.data())];
+    if (!terms.defined()) return false;
+    const at::NoGradGuard no_grad;
+    constexpr double rounding = 5e-6;  // seen: 6e-7
+    return at::le((doubt.got - doubt.want).abs(), terms * rounding).all().item<bool>();
+  }
+
   bool judged_noise(const Doubt& doubt) {
     if (!doubt.want.defined() || !doubt.got.defined() || !doubt.want.is_floating_point()) return false;
     const runtime::Present weights(inputs_);  // the graph is run as a whole
@@ -135,6 +165,7 @@ class Comparison {
   std::vector<at::Tensor> got_, want_;  // by result: those that agree
   at::ScalarType computed_in_;
   std::vector<Doubt> doubts_;
+  std::optional<std::vector<at::Tensor>> terms_;  // by doubt: the sum of its terms' sizes
   std::optional<PreciseRuns> runs_;
   std::vector<std::vector<at::Tensor>> perturbed_;
 };

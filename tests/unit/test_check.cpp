@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
+#include "compiler/cancelled.h"
 #include "compiler/check.h"
 #include "compiler/precise.h"
+#include "graft/compile.h"
+#include "graft/error.h"
 
 namespace graft {
 namespace {
@@ -51,6 +54,35 @@ TEST(Check, RoundingIsNoiseAndAWrongResultIsNot) {
     EXPECT_FALSE(layers.calls_it_noise(layers.eager().tanh()));
     EXPECT_FALSE(layers.calls_it_noise(layers.eager() * 1.25));
   }
+}
+
+TEST(Cancelled, SizesOfTheTermsOfSums) {
+  const auto graph = ir::parse(R"(graph(%0 "x": f32[5, 6]) {
+  %1: f32[5, 6] = aten::neg(self=%0)
+  %2: f32[1, 6] = aten::sum.dim_IntList(self=%1, dim=[0], keepdim=true)
+  %3: f32[6] = aten::view(self=%2, size=[6])
+  %4: f32[5, 6] = aten::exp(self=%0)
+  return (%4, %3, None)
+})");
+  const auto x = at::randn({5, 6});
+  const auto sizes = sums_of_sizes(graph, {0, 1, 2}, {x}, {});
+  ASSERT_EQ(sizes.size(), 3);
+  EXPECT_FALSE(sizes[0].defined());  // no sum
+  EXPECT_TRUE(at::allclose(sizes[1], x.abs().sum(0)));
+  EXPECT_FALSE(sizes[2].defined());
+}
+
+// Both give rounding where the exact result is 0, each its own.
+TEST(Cancelled, WhatIsLeftOfASumIsNoMismatch) {
+  at::manual_seed(3);
+  const at::NoGradGuard no_grad;
+  double shift = 0;
+  const auto left = [&shift](const at::Tensor& x) { return (x - x.mean(0, true) + shift).sum(0); };
+  const auto compiled = compile(std::function<at::Tensor(const at::Tensor&)>(left));
+  EXPECT_LT(compiled(at::randn({3001, 40})).abs().max().item<double>(), 1e-2);
+  // A constant that changes by less than the rounding of one float near 1000 is seen all the same.
+  shift = 1e-4;
+  EXPECT_THROW(compiled(at::randn({3001, 40})), Mismatch);
 }
 
 // An operator may lay out its result as its arguments lie, not as it did when the graph was captured.
