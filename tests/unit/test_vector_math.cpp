@@ -150,6 +150,19 @@ TEST_P(Unary, OfDoubleIsTheLibrarys) {
 INSTANTIATE_TEST_SUITE_P(VectorMath, Unary, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
+TEST(VectorMath, ExpOfWhatIsNeverPositive) {
+  const Case exp{"exp", std::exp, 1.25, {-87.33655f, -103.97208f}};
+  auto x = samples(exp.corners);
+  std::erase_if(x, [](float v) { return v > 0; });
+  x.push_back(kNan);
+  for (const unsigned width : {1, 4, 16}) {
+    Worst worst;
+    worst.see(exp, x, GeneratedLoop(unary(emit_exp_down), width).operator()<float>(x));
+    const bool fused = host().has("fma") || host().triple.starts_with("aarch64");
+    EXPECT_LE(worst.error, fused ? exp.bound : 2.0) << "of " << worst.x << ": " << worst.got;
+  }
+}
+
 TEST(VectorMath, UnknownNamesHaveNoEmitter) {
   EXPECT_EQ(find_unary("zeta"), nullptr);
   EXPECT_EQ(find_binary("zeta"), nullptr);

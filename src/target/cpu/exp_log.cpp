@@ -70,6 +70,16 @@ llvm::Value* emit_exp(llvm::IRBuilderBase& builder, llvm::Value* value) {
   return exp_in_range(at_most(at_least(lanes.of(value), -104.0), 89.0)).value;
 }
 
+llvm::Value* emit_exp_down(llvm::IRBuilderBase& builder, llvm::Value* value) {
+  Lanes lanes(builder, value->getType());
+  if (!lanes.is_float()) return call_libm(builder, "exp", value);
+  const Float x = at_least(lanes.of(value), -104.0);
+  if (has_feature(builder, "avx512f")) return exp_in_range(x).value;
+  // One factor reaches all powers of two from 2^-150 to 1 if it is 2^25 times too large.
+  const Reduced reduced = reduce_exp(x, 127 + 25);
+  return (exp_polynomial(reduced.r) * from_bits(reduced.count << 23) * 0x1p-25).value;
+}
+
 llvm::Value* emit_exp2(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (!lanes.is_float()) return call_libm(builder, "exp2", value);

@@ -11,6 +11,7 @@
 #include "codegen/kernel.h"
 #include "target/cpu/arithmetic.h"
 #include "target/cpu/plan.h"
+#include "target/cpu/vector_math.h"
 
 namespace graft::cpu {
 
@@ -146,7 +147,8 @@ class ValueEmitter {
         std::vector<DType> from;
         from.reserve(i.args.size());
         for (const int arg : i.args) from.push_back(kernel_.code[static_cast<size_t>(arg)].dtype);
-        made = compute(b_, i.op, i.dtype, from, args);
+        made = i.op == Op::exp && never_positive(i.args[0]) ? emit_exp_down(b_, args[0])
+                                                            : compute(b_, i.op, i.dtype, from, args);
       }
     }
     if (scopes_[depth].terminator == nullptr)
@@ -155,6 +157,14 @@ class ValueEmitter {
       scopes_[depth].block = scopes_[depth].terminator->getParent();
     scopes_[depth].values[n] = made;
     return made;
+  }
+
+  /// What is left of a value when the largest of them is taken away.
+  bool never_positive(int n) const {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    if (i.op != Op::sub || i.dtype != DType::f32) return false;
+    const auto& largest = kernel_.code[static_cast<size_t>(i.args[1])];
+    return largest.op == Op::reduce_max && !largest.over_rows && largest.args[0] == i.args[0];
   }
 
   Value* widened(Value* x) {

@@ -31,6 +31,8 @@ Emitter find_unary(std::string_view name);
 BinaryEmitter find_binary(std::string_view name);
 
 llvm::Value* emit_exp(llvm::IRBuilderBase& builder, llvm::Value* x);
+/// exp of what is never positive (0, less, or NaN): a softmax's.
+llvm::Value* emit_exp_down(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_exp2(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_expm1(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_log(llvm::IRBuilderBase& builder, llvm::Value* x);
