@@ -1,6 +1,9 @@
 // The judge of what is rounding and what is wrong.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "compiled_check.h"
 #include "compiler/cancelled.h"
 #include "compiler/check.h"
@@ -53,6 +56,32 @@ TEST(Check, RoundingIsNoiseAndAWrongResultIsNot) {
     EXPECT_FALSE(layers.calls_it_noise(layers.eager().roll(1, 0)));
     EXPECT_FALSE(layers.calls_it_noise(layers.eager().tanh()));
     EXPECT_FALSE(layers.calls_it_noise(layers.eager() * 1.25));
+  }
+}
+
+// However they lie: in one pass over the memory, or not.
+TEST(Check, DifferenceIsMeasuredByTheLargestValue) {
+  const auto want = at::linspace(-2, 1, 77).view({7, 11});
+  const auto off = [&](double by, float at_most = 2) {
+    auto got = want.clone();
+    got[3][4] += by * at_most;
+    return got;
+  };
+  const auto transposed = [](const at::Tensor& t) { return t.t().contiguous().t(); };
+  for (const auto& lie : {+[](const at::Tensor& t) { return t; }, +transposed}) {
+    const auto differs = [&](const at::Tensor& got) {
+      return !difference(lie(got), want, at::kFloat).empty();
+    };
+    EXPECT_FALSE(differs(want.clone()));
+    EXPECT_FALSE(differs(off(0.9e-3)));
+    EXPECT_TRUE(differs(off(1.1e-3)));
+    EXPECT_TRUE(differs(off(-1.1e-3)));
+    for (const double odd : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+      auto got = want.clone();
+      got[6][10] = odd;
+      EXPECT_TRUE(differs(got));
+      EXPECT_EQ(difference(lie(got), got, at::kFloat), "");
+    }
   }
 }
 
