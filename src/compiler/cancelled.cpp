@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <set>
 
 #include "ir/arguments.h"
@@ -37,23 +36,23 @@ std::vector<at::Tensor> sums_of_sizes(const ir::Graph& graph, const std::vector<
                                       const std::vector<at::Tensor>& inputs,
                                       const std::vector<at::Generator>& generators) {
   std::vector<at::Tensor> found(results.size());
+  std::vector<size_t> sums;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (sum_behind(graph.results()[results[i]])) sums.push_back(i);
+  if (sums.empty()) return found;
   ir::ValueMap map;
   auto copy = ir::clone(graph, &map);
-  for (size_t i = 0; i < copy.results().size(); ++i) copy.set_result(i, nullptr);
   const size_t first = copy.results().size();
-  std::vector<size_t> sums;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const auto* sum = sum_behind(graph.results()[results[i]]);
-    if (!sum) continue;
-    auto* terms = map.at(ir::value_of(*sum, "self"));
+  for (size_t i = 0; i < first; ++i) copy.set_result(i, nullptr);
+  for (const size_t i : sums) {
+    const auto& sum = *sum_behind(graph.results()[results[i]]);
+    auto* terms = map.at(ir::value_of(sum, "self"));
     auto& sizes = copy.add_node("aten::abs", {{"self", terms}}, {terms->type()});
-    auto arguments = ir::mapped_arguments(*sum, map);
+    auto arguments = ir::mapped_arguments(sum, map);
     for (auto& argument : arguments)
       if (argument.name == "self") argument.value = &sizes.output();
-    copy.add_result(&copy.add_node(sum->op(), std::move(arguments), {sum->output().type()}).output());
-    sums.push_back(i);
+    copy.add_result(&copy.add_node(sum.op(), std::move(arguments), {sum.output().type()}).output());
   }
-  if (sums.empty()) return found;
   passes::eliminate_dead_code(copy);
   const at::NoGradGuard no_grad;
   const auto made = ref::interpret(copy, inputs, generators);

@@ -102,6 +102,17 @@ class Comparison {
                : Verdict::unknown;
   }
 
+  /// For what runs the graph as a whole once more: the weights are there, and generators stand afterwards as
+  /// they do now.
+  template <class Run>
+  auto aside(Run run) const {
+    const runtime::Present weights(inputs_);
+    const RandomState after(program_.generators(), inputs_);
+    auto result = run();
+    after.restore();
+    return result;
+  }
+
   /// Whether what is left of a sum differs by no more than its terms may by rounding. Stricter than the
   /// comparison where nothing cancels: of terms that all have the same sign it allows a 200th.
   bool cancelled(const Doubt& doubt) {
@@ -112,15 +123,14 @@ class Comparison {
       std::vector<size_t> results;
       results.reserve(doubts_.size());
       for (const auto& d : doubts_) results.push_back(d.result);
-      const runtime::Present weights(inputs_);
-      const RandomState after(program_.generators(), inputs_);
-      before_.restore();
-      try {
-        terms_ = sums_of_sizes(program_.captured_graph(), results, inputs_, program_.generators());
-      } catch (const std::exception&) {
-        terms_.emplace(results.size());  // another judge will say
-      }
-      after.restore();
+      terms_ = aside([&] {
+        before_.restore();
+        try {
+          return sums_of_sizes(program_.captured_graph(), results, inputs_, program_.generators());
+        } catch (const std::exception&) {
+          return std::vector<at::Tensor>(results.size());  // another judge will say
+        }
+      });
     }
     const auto& terms = (*terms_)[static_cast<size_t>(&doubt - doubts_.data())];
     if (!terms.defined()) return false;
@@ -131,16 +141,13 @@ class Comparison {
 
   bool judged_noise(const Doubt& doubt) {
     if (!doubt.want.defined() || !doubt.got.defined() || !doubt.want.is_floating_point()) return false;
-    const runtime::Present weights(inputs_);  // the graph is run as a whole
-    const RandomState after(program_.generators(), inputs_);
-    if (!runs_) {
-      before_.restore();
-      runs_.emplace(program_.captured_graph(), inputs_, program_.generators());
-    }
-    const bool noise =
-        doubt.result < runs_->precise().size() && is_noise_of(doubt.got, doubt.want, doubt.result);
-    after.restore();
-    return noise;
+    return aside([&] {
+      if (!runs_) {
+        before_.restore();
+        runs_.emplace(program_.captured_graph(), inputs_, program_.generators());
+      }
+      return doubt.result < runs_->precise().size() && is_noise_of(doubt.got, doubt.want, doubt.result);
+    });
   }
 
   /// Runs as often as it takes to see the rounding that explains the difference. Ten runs that all miss a
