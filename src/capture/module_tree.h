@@ -7,8 +7,12 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "support/guarded_state.h"
 
 namespace graft {
 
@@ -30,26 +34,36 @@ class ModuleTree {
     const at::Tensor& tensor() const;
   };
 
-  ModuleTree() = default;
-  /// The modules are kept alive. Several roots (what a function works on) get their number as first name.
+  ModuleTree();
+  /// The roots are kept alive. Several of them (what a function works on) get their number as first name.
   explicit ModuleTree(std::vector<std::shared_ptr<torch::nn::Module>> roots);
+  ~ModuleTree();
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// Null while the tree has the modules, names and training flags of the time when it was made; else what
-  /// changed.
+  /// Null while the tree is the one that it was when it was made: the same modules with the same classes,
+  /// names, order and training flags; the same names of parameters and buffers in the same order; tensors in
+  /// the same slots, of which those and only those are one tensor, or share memory, that did so then. Else
+  /// what changed.
   std::optional<std::string> changed() const;
+  /// Of what a capture over this tree has read: that which changed() does not see to already.
+  std::vector<StateRead> beyond(const std::vector<StateRead>& reads) const;
 
  private:
-  struct Entry {
-    const torch::nn::Module* module;
-    std::string path;
-    size_t parameters, buffers, children;
-    size_t first_child;  // into entries_, children follow each other
-    bool training;
-  };
+  struct Names;
+  struct Entry;
+  struct Held;
+  struct Ties;
+  std::optional<std::string> changed(const Entry& entry) const;
+  std::optional<std::string> slots_changed() const;
+
   std::vector<std::shared_ptr<torch::nn::Module>> roots_;
   std::vector<Entry> entries_;
   std::vector<Slot> slots_;
+  std::shared_ptr<const Ties> ties_;
+  /// The tensors of the last call, which were found to be tied as ties_ says: while they are in place nothing
+  /// need be compared.
+  mutable std::mutex held_guard_;
+  mutable std::shared_ptr<const Held> held_;
 };
 
 }  // namespace graft

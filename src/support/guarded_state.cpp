@@ -24,7 +24,8 @@ void StateVersion::becomes(const std::string& description) {
 void StateReads::add(StateRead read) {
   // A layer asks again for each of its parts: the last ones are the likely ones.
   const bool known = std::any_of(reads_.rbegin(), reads_.rend(), [&](const StateRead& each) {
-    return each.state == read.state && each.value == read.value && each.module == read.module;
+    const bool same = each.state == read.state || (read.module && each.module == read.module);
+    return same && each.what == read.what && each.value == read.value;
   });
   if (!known) reads_.push_back(std::move(read));
 }

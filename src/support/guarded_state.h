@@ -43,7 +43,7 @@ class StateVersion : public GuardedState {
 struct StateRead {
   std::shared_ptr<const GuardedState> state;
   uint64_t value;
-  const char* what;  ///< for messages, lives forever: "the active adapters"
+  const char* what;  ///< for messages, lives forever, one for each kind: "the active adapters"
   /// The module whose structure or training flag this is, if any: who guards that module's tree guards this,
   /// too.
   const void* module;
