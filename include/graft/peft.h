@@ -137,9 +137,9 @@ class PeftModel : public torch::nn::Module {
   void scale_adapter(const std::string& name, double factor);
 
   std::vector<std::string> adapter_names() const;
-  const std::vector<std::string>& active_adapters() const;
-  const std::vector<std::string>& merged_adapters() const;
-  const AdapterConfig& peft_config(const std::string& name) const;
+  std::vector<std::string> active_adapters() const;
+  std::vector<std::string> merged_adapters() const;
+  AdapterConfig peft_config(const std::string& name) const;
   /// How many tokens a prompt method puts before the input of such a call, and so into its cache; 0: none.
   int64_t num_virtual_tokens(const AdapterCall& call = {}) const;
   /// An adapter's tensors under their names in its file.

@@ -30,6 +30,7 @@ class AdaLoraBudget : public Shared {
   /// orth_reg_weight times the mean distance of A Aᵀ and BᵀB from the identity. As in PEFT it is left out
   /// where the configuration names no task.
   at::Tensor penalty() const override;
+  bool has_penalty() const override { return true; }
 
   /// A layer's A [r, in], E [r, 1] and B [out, r], which it changes in place.
   void add(const std::string& path, const at::Tensor& a, const at::Tensor& e, const at::Tensor& b);

@@ -350,11 +350,13 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
   if (adapters.size() != weights.size())
     throw UsageError("[combine] " + std::to_string(adapters.size()) + " adapters and " +
                      std::to_string(weights.size()) + " weights");
+  std::shared_lock<FairSharedMutex> lock(state_->guard);  // calls go on while they are combined
   std::vector<adapters::WeightedSource> sources;
   sources.reserve(adapters.size());
-  for (size_t i = 0; i < adapters.size(); ++i)
-    sources.push_back({adapters[i], peft_config(adapters[i]), state_dict(adapters[i]), weights[i],
-                       state_->get(adapters[i]).scale});
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const auto& source = state_->get(adapters[i]);
+    sources.push_back({adapters[i], source.config, source.state_dict(), weights[i], source.scale});
+  }
   const auto layers = adapters::weighted_layers(*model_);
   const auto combined = adapters::combine(sources, options, [&](const std::string& path) {
     if (!state_->merged.empty())
@@ -364,6 +366,7 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
         std::find_if(layers.begin(), layers.end(), [&](const auto& each) { return each.path == path; });
     return found == layers.end() ? nullptr : found->layer.get();
   });
+  lock.unlock();
   add_from_tensors(name, combined.config, combined.tensors);
 }
 

@@ -23,6 +23,7 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
   virtual std::vector<Entry> entries() const = 0;
   /// What training adds to the model's loss; undefined for none.
   virtual at::Tensor penalty() const { return {}; }
+  virtual bool has_penalty() const { return false; }
   /// What belongs into the adapter's file.
   virtual NamedTensors saved() const;
 };

@@ -62,12 +62,24 @@ const Adapter& PeftModel::State::get(const std::string& name) const {
                    (known.empty() ? "none is loaded" : "loaded: " + known));
 }
 
+const Adapter& PeftModel::State::chosen(const std::string& name) const {
+  const auto& adapter = get(name);
+  read_state(adapter.place, "an adapter that a call names");
+  return adapter;
+}
+
 void PeftModel::State::refresh() {
   auto routing_now = std::make_shared<Routing>(routing.get());
+  std::vector<size_t> working;
   for (const auto& adapter : all) {
-    const bool works = !disabled && std::find(active.begin(), active.end(), adapter->name) != active.end();
-    const bool is_merged = std::find(merged.begin(), merged.end(), adapter->name) != merged.end();
-    if (works && !is_merged && adapter->slot) routing_now->set(*adapter->slot, Gate::all());
+    // What is merged works as a part of the weights: nothing is computed with its tensors, and nothing
+    // trains them.
+    const bool works = !disabled && !is_merged(adapter->name) &&
+                       std::find(active.begin(), active.end(), adapter->name) != active.end();
+    if (works && adapter->slot) {
+      routing_now->set(*adapter->slot, Gate::all());
+      working.push_back(*adapter->slot);
+    }
     // Who rested and goes on resting is left alone: loading the two hundredth adapter must not go through all
     // the others' tensors.
     if (!works && adapter->rests) continue;
@@ -75,7 +87,26 @@ void PeftModel::State::refresh() {
       tensor.set_requires_grad(works && adapter->trainable && trainable);
     adapter->rests = !works;
   }
-  routing->set(routing_now);
+  std::sort(working.begin(), working.end());
+  routing->set(routing_now, working);
+  refresh_versions();
+}
+
+void PeftModel::State::refresh_versions() {
+  const auto listed = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) text += std::to_string(name.size()) + ":" + name;
+    return text;
+  };
+  versions.names->becomes(listed(active) + (disabled ? "|disabled" : "|"));
+  versions.merged->becomes(listed(merged));
+  const auto* prompt = prompting({});
+  versions.prompt->becomes(prompt ? std::to_string(prompt->number) : "");
+  std::string penalties;
+  for (const auto& adapter : all)
+    if (adapter->slot && adapter->trainable && adapter->shared && adapter->shared->has_penalty())
+      penalties += std::to_string(*adapter->slot) + " ";
+  versions.penalties->becomes(penalties);
 }
 
 void PeftModel::State::check_together(const std::vector<std::string>& names) const {
@@ -148,6 +179,7 @@ void PeftModel::State::drop_shared(const Adapter& adapter) {
 void PeftModel::State::remove(const std::string& name) {
   const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
   std::erase(active, name);
+  (*at)->place->changed();
   // What lies idle in its slot was made by reserve(), and waits for the next.
   if ((compiled || !(*at)->idle.empty()) && (*at)->slot) {
     vacant.push_back(std::move(*at));
@@ -169,6 +201,7 @@ void PeftModel::State::swap(const std::string& name, std::unique_ptr<Adapter> wi
   const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->name == name; });
   if (adapters::fits(*with, **at)) {
     adapters::move_into(*with, **at);
+    with->place = (*at)->place;
     *at = std::move(with);
     return refresh();
   }
@@ -222,6 +255,7 @@ void PeftModel::State::unmerge() {
 
 void PeftModel::State::clear() {
   for (const auto& [layer, site] : sites()) layer->wrap(nullptr);
+  for (const auto& adapter : all) adapter->place->changed();
   for (const auto* list : {&all, &vacant})
     for (const auto& adapter : *list) drop_shared(*adapter);
   all.clear();
@@ -249,6 +283,7 @@ void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t
   if (static_cast<int64_t>(names.size()) != batch)
     throw UsageError("[adapters] adapter_names has " + std::to_string(names.size()) +
                      " names for a batch of " + std::to_string(batch) + " rows");
+  read_state(versions.merged, "the merged adapters");
   if (!merged.empty())
     throw UsageError("[adapters] adapters cannot be chosen by row while some are merged: unmerge them first");
   const bool one =
@@ -262,12 +297,14 @@ void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t
 }
 
 const Adapter* PeftModel::State::prompting(const std::vector<std::string>& names) const {
+  if (names.empty()) read_state(versions.prompt, "the prompt at work");
   // By row they are all the same, or none of them is a prompt: check_rows().
   const auto working = names.empty() ? (disabled ? std::vector<std::string>() : active)
                                      : std::vector<std::string>{names.front()};
   for (const auto& name : working)
     if (name != "__base__")
-      if (const auto& adapter = get(name); adapters::as_prompt(adapter.shared)) return &adapter;
+      if (const auto& adapter = names.empty() ? get(name) : chosen(name); adapters::as_prompt(adapter.shared))
+        return &adapter;
   return nullptr;
 }
 
@@ -282,19 +319,19 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
   std::map<std::string, std::vector<int64_t>> rows;
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i] != "__base__") rows[names[i]].push_back(static_cast<int64_t>(i));
-  auto chosen = std::make_shared<Routing>(routing.get());
+  auto by = std::make_shared<Routing>(routing.get());
   for (const auto& [name, numbers] : rows) {
-    const auto slot = get(name).slot;
+    const auto slot = chosen(name).slot;
     if (!slot) continue;
     const bool everywhere = static_cast<int64_t>(numbers.size()) == batch;
-    chosen->set(*slot,
-                everywhere ? Gate::all() : Gate::rows(at::tensor(numbers, at::kLong).to(device), batch));
+    by->set(*slot, everywhere ? Gate::all() : Gate::rows(at::tensor(numbers, at::kLong).to(device), batch));
   }
-  return chosen;
+  return by;
 }
 
 void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const {
   if (!out.loss.defined()) return;
+  read_state(versions.penalties, "the adapters that add to the loss");
   for (const auto& adapter : all) {
     const auto* gate = adapter->slot ? by.gate(*adapter->slot) : nullptr;
     if (!gate || !adapter->trainable || !adapter->shared) continue;
@@ -506,15 +543,30 @@ std::vector<std::string> PeftModel::adapter_names() const {
   return names;
 }
 
-const std::vector<std::string>& PeftModel::active_adapters() const { return state_->active; }
-const std::vector<std::string>& PeftModel::merged_adapters() const { return state_->merged; }
-const AdapterConfig& PeftModel::peft_config(const std::string& name) const {
-  return state_->get(name).config;
+std::vector<std::string> PeftModel::active_adapters() const {
+  const Shared lock(state_->guard);
+  read_state(state_->versions.names, "the active adapters");
+  return state_->active;
 }
 
-NamedTensors PeftModel::state_dict(const std::string& name) const { return state_->get(name).state_dict(); }
+std::vector<std::string> PeftModel::merged_adapters() const {
+  const Shared lock(state_->guard);
+  read_state(state_->versions.merged, "the merged adapters");
+  return state_->merged;
+}
+
+AdapterConfig PeftModel::peft_config(const std::string& name) const {
+  const Shared lock(state_->guard);
+  return state_->chosen(name).config;
+}
+
+NamedTensors PeftModel::state_dict(const std::string& name) const {
+  const Shared lock(state_->guard);
+  return state_->get(name).state_dict();
+}
 
 NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
+  const Shared lock(state_->guard);
   NamedTensors tensors;
   for (const auto& [key, tensor, trainable] : state_->get(name).tensors())
     if (trainable) tensors.emplace_back(key, tensor);
@@ -522,6 +574,7 @@ NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
 }
 
 TrainableCount PeftModel::get_nb_trainable_parameters() const {
+  const Shared lock(state_->guard);
   TrainableCount count{0, 0};
   const auto add = [&](const at::Tensor& tensor) {
     count.all += tensor.numel();

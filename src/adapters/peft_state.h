@@ -29,12 +29,21 @@ struct PeftModel::State {
   size_t next_slot = 0, next_number = 0;
   /// Shared with the sites; its address tells this model's routings from others'.
   std::shared_ptr<adapters::DefaultRouting> routing = std::make_shared<adapters::DefaultRouting>();
+  /// Of what calls read beside the routing: the active adapters' names, what is merged, the prompt at work,
+  /// and whose penalties are added.
+  struct Versions {
+    std::shared_ptr<StateVersion> names = std::make_shared<StateVersion>(),
+                                  merged = std::make_shared<StateVersion>(),
+                                  prompt = std::make_shared<StateVersion>(),
+                                  penalties = std::make_shared<StateVersion>();
+  } versions;
 
   const adapters::Adapter* find(const std::string& name) const;
   /// UsageError listing the adapters that there are.
   const adapters::Adapter& get(const std::string& name) const;
   /// After any change: which adapters work by default, and which tensors are trained.
   void refresh();
+  void refresh_versions();
   void check_together(const std::vector<std::string>& names) const;
   /// UsageError for a name that is none, or is taken.
   void check_new(const std::string& name) const;
@@ -54,6 +63,8 @@ struct PeftModel::State {
   std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<adapters::Site>>> sites() const;
   /// Adds to the loss what the adapters at work ask for in training.
   void add_penalties(ModelOutput& out, const adapters::Routing& by) const;
+  /// The adapter of that name, for a call that has the name from its caller.
+  const adapters::Adapter& chosen(const std::string& name) const;
   /// The adapter that serves this call, if it is a prompt's, else null; `names` are the rows', or none.
   const adapters::Adapter* prompting(const std::vector<std::string>& names) const;
   /// Its tokens.

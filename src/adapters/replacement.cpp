@@ -7,6 +7,11 @@
 namespace graft::adapters {
 namespace {
 
+/// For the layer's place: the tensor itself would tie the layer to the adapter, and train it with it.
+at::Tensor own_copy(const at::Tensor& tensor, const at::Tensor& like) {
+  return tensor.detach().to(like.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
 class Replacement : public Part {
  public:
   Replacement(const PartBuild& build, const std::string& prefix) : Part(build) {
@@ -27,8 +32,8 @@ class Replacement : public Part {
   }
 
   void merge(Weights& weights) const override {
-    weights.weight = weight.to(weights.weight.scalar_type());
-    if (bias.defined()) weights.bias = bias.to(weights.weight.scalar_type());
+    weights.weight = own_copy(weight, weights.weight);
+    if (bias.defined()) weights.bias = own_copy(bias, weights.weight);
   }
 
   bool exclusive() const override { return true; }
@@ -66,8 +71,8 @@ class BatchNormReplacement : public Part {
   }
 
   void merge(Weights& weights) const override {
-    weights.weight = weight.to(weights.weight.scalar_type());
-    weights.bias = bias.to(weights.bias.scalar_type());
+    weights.weight = own_copy(weight, weights.weight);
+    weights.bias = own_copy(bias, weights.bias);
     const auto copy = snapshot(own_);
     weights.buffers = {{"running_mean", copy.running_mean},
                        {"running_var", copy.running_var},

@@ -19,16 +19,21 @@ void fill_buffers(nn::WeightedLayer& layer, const Weights& with) {
 }  // namespace
 
 std::shared_ptr<const Routing> DefaultRouting::get() const {
+  read_state(choice_, "the adapters at work");
   const std::lock_guard<std::mutex> lock(guard_);
   return routing_;
 }
 
-void DefaultRouting::set(std::shared_ptr<const Routing> routing) {
+void DefaultRouting::set(std::shared_ptr<const Routing> routing, const std::vector<size_t>& working) {
+  std::string description;
+  for (const size_t slot : working) description += std::to_string(slot) + " ";
   const std::lock_guard<std::mutex> lock(guard_);
   routing_ = std::move(routing);
+  choice_->becomes(description);
 }
 
 at::Tensor Site::forward(const nn::WeightedLayer& layer, const at::Tensor& x) {
+  read_state(structure_, "the adapters on a layer", this);
   const auto* given = dynamic_cast<const Routing*>(nn::call_context().get());
   if (given && given->owner() == default_.get()) return call(layer, *given, 0, x);
   return call(layer, *default_->get(), 0, x);
@@ -67,9 +72,11 @@ void Site::add(size_t slot, const std::string& type, const std::shared_ptr<Part>
     return other.type < placed.type || (other.type == placed.type && part->first_inside());
   });
   parts_.insert(behind, std::move(placed));
+  structure_->changed();
 }
 
 void Site::remove(size_t slot) {
+  structure_->changed();
   std::erase_if(parts_, [&](const Placed& placed) {
     if (placed.slot != slot) return false;
     unregister_module(placed.name);

@@ -4,16 +4,20 @@
 
 #include "adapters/part.h"
 #include "adapters/routing.h"
+#include "support/guarded_state.h"
 
 namespace graft::adapters {
 
-/// The routing of calls that bring none: what set_adapter() and disable_adapter() chose.
+/// The routing of calls that bring none: what set_adapter() and disable_adapter() chose. A program that is
+/// captured over it serves only calls of the same choice.
 class DefaultRouting {
  public:
   std::shared_ptr<const Routing> get() const;
-  void set(std::shared_ptr<const Routing> routing);
+  /// `working` are the slots that have a gate.
+  void set(std::shared_ptr<const Routing> routing, const std::vector<size_t>& working);
 
  private:
+  std::shared_ptr<StateVersion> choice_ = std::make_shared<StateVersion>();
   mutable std::mutex guard_;
   std::shared_ptr<const Routing> routing_;
 };
@@ -51,6 +55,7 @@ class Site : public nn::Wrapper {
   std::vector<Placed> parts_;  // outermost first
   size_t next_name_ = 0;
   std::optional<Weights> unmerged_;
+  std::shared_ptr<StateVersion> structure_ = std::make_shared<StateVersion>();  // of parts_
 };
 
 }  // namespace graft::adapters

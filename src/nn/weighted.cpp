@@ -23,11 +23,13 @@ std::string_view name_of(LayerKind kind) {
 void WeightedLayer::replace(const std::string& name, const at::Tensor& tensor) {
   (name == "weight" ? weight : bias) = tensor;
   parameters_[name] = tensor;
+  structure_->changed();
 }
 
 void WeightedLayer::wrap(std::shared_ptr<Wrapper> wrapper) {
   if (wrapper_) unregister_module(kWrapperName);
   wrapper_ = std::move(wrapper);
+  structure_->changed();
   if (!wrapper_) return;
   wrapper_->train(is_training());
   register_module(kWrapperName, wrapper_);

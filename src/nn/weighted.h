@@ -2,6 +2,7 @@
 #pragma once
 #include "nn/build.h"
 #include "nn/resident.h"
+#include "support/guarded_state.h"
 
 namespace graft::nn {
 
@@ -24,6 +25,7 @@ class WeightedLayer : public Layer {
   using Layer::Layer;
 
   at::Tensor forward(const at::Tensor& x) const {
+    read_state(structure_, "a layer's wrapper or its weights", this);
     return with_weights(*this, x, [this](const at::Tensor& in) {
       return wrapper_ ? wrapper_->forward(*this, in) : apply(in, weight, bias);
     });
@@ -47,6 +49,8 @@ class WeightedLayer : public Layer {
 
  private:
   std::shared_ptr<Wrapper> wrapper_;
+  /// Of what wrap() and replace() change: a program that reaches the layer by itself has the old tensors.
+  std::shared_ptr<StateVersion> structure_ = std::make_shared<StateVersion>();
 };
 
 /// Whether a parameter's path is a wrapper's, not the model's own.
