@@ -1,10 +1,10 @@
 #include "capture/module_tree.h"
 
 #include <algorithm>
+#include <cstring>
 #include <typeinfo>
 #include <unordered_map>
 
-#include "capture/ivalue.h"
 #include "capture/training_flag.h"
 #include "support/trained_at_times.h"
 
@@ -47,12 +47,29 @@ std::vector<std::string> keys_of(const Table& table) {
   return keys;
 }
 
-template <class Table>
-bool has_keys(const Table& table, const std::vector<std::string>& keys) {
-  if (table.size() != keys.size()) return false;
-  for (size_t i = 0; i < keys.size(); ++i)
-    if (table[i].key() != keys[i]) return false;
+/// std::string's own calls memcmp, which takes as long as all the rest for names of a few letters.
+bool equal(const std::string& a, const std::string& b) {
+  const size_t size = a.size();
+  if (size != b.size()) return false;
+  if (size > 16) return std::memcmp(a.data(), b.data(), size) == 0;
+  const auto same = [&](auto word) {  // the first and the last so many bytes
+    decltype(word) x[2], y[2];
+    std::memcpy(&x[0], a.data(), sizeof word);
+    std::memcpy(&y[0], b.data(), sizeof word);
+    std::memcpy(&x[1], a.data() + size - sizeof word, sizeof word);
+    std::memcpy(&y[1], b.data() + size - sizeof word, sizeof word);
+    return x[0] == y[0] && x[1] == y[1];
+  };
+  if (size >= 8) return same(uint64_t{});
+  if (size >= 4) return same(uint32_t{});
+  for (size_t i = 0; i < size; ++i)
+    if (a[i] != b[i]) return false;
   return true;
+}
+
+/// As storage_of(), inline: for every tensor in every call.
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }
 
 /// What differs between the names of a table that has not those names.
@@ -92,7 +109,7 @@ struct ModuleTree::Entry {
   std::weak_ptr<Module> owner;
   const std::type_info* type;
   std::string path;
-  std::vector<std::string> parameters, buffers, children;
+  std::vector<std::string> children, parameters, buffers;
   size_t first_child;  // into entries_, children follow each other
   bool training;
 
@@ -112,43 +129,35 @@ struct ModuleTree::Ties {
       const auto& tensor = slot.tensor();
       defined.push_back(tensor.defined());
       impls.push_back(tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr);
-      memory.push_back(storage_of(tensor));
+      memory.push_back(memory_of(tensor));
     }
     tensors = first_equal(impls);
     storages = first_equal(memory);
   }
 };
 
-/// Tensors and their memory by address. Weak pointers keep the addresses from being used again.
+/// Tensors and their memory by address, in the order of the slots. Weak pointers keep the addresses from
+/// being used again.
 struct ModuleTree::Held {
   struct Place {
-    const c10::TensorImpl* tensor = nullptr;
-    const c10::StorageImpl* storage = nullptr;
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> keeps_tensor;
-    c10::weak_intrusive_ptr<c10::StorageImpl> keeps_storage;
-
-    explicit Place(const at::Tensor& held)
-        : keeps_tensor(held.getIntrusivePtr()), keeps_storage(c10::intrusive_ptr<c10::StorageImpl>()) {
-      if (!held.defined()) return;
-      tensor = held.unsafeGetTensorImpl();
-      storage = storage_of(held);
-      if (storage) keeps_storage = held.storage().getWeakStorageImpl();
-    }
+    const c10::TensorImpl* tensor;
+    const c10::StorageImpl* storage;
     bool is(const at::Tensor& now) const {
-      if (!now.defined() || !tensor) return now.defined() == (tensor != nullptr);
-      return now.unsafeGetTensorImpl() == tensor && storage_of(now) == storage;
+      return now.unsafeGetTensorImpl() == tensor && memory_of(now) == storage;
     }
   };
   std::vector<Place> places;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensors;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 
   explicit Held(const std::vector<Slot>& slots) {
     places.reserve(slots.size());
-    for (const auto& slot : slots) places.emplace_back(slot.tensor());
-  }
-  bool in_place(const std::vector<Slot>& slots) const {
-    for (size_t i = 0; i < slots.size(); ++i)
-      if (!places[i].is(slots[i].tensor())) return false;
-    return true;
+    for (const auto& slot : slots) {
+      const auto& tensor = slot.tensor();
+      places.push_back({tensor.unsafeGetTensorImpl(), memory_of(tensor)});
+      tensors.emplace_back(tensor.getIntrusivePtr());
+      if (places.back().storage) storages.push_back(tensor.storage().getWeakStorageImpl());
+    }
   }
 };
 
@@ -158,8 +167,8 @@ ModuleTree::~ModuleTree() = default;
 ModuleTree::ModuleTree(std::vector<std::shared_ptr<Module>> roots) : roots_(std::move(roots)) {
   const auto enter = [&](const std::shared_ptr<Module>& owner, std::string path) {
     const auto& module = *owner;
-    entries_.push_back({&module, owner, &typeid(module), std::move(path), keys_of(parameters_of(module)),
-                        keys_of(buffers_of(module)), keys_of(children_of(module)), 0, training_of(module)});
+    entries_.push_back({&module, owner, &typeid(module), std::move(path), keys_of(children_of(module)),
+                        keys_of(parameters_of(module)), keys_of(buffers_of(module)), 0, training_of(module)});
   };
   for (size_t i = 0; i < roots_.size(); ++i) enter(roots_[i], roots_.size() == 1 ? "" : std::to_string(i));
   for (size_t i = 0; i < entries_.size(); ++i) {  // breadth first: the children of one module stand together
@@ -172,59 +181,85 @@ ModuleTree::ModuleTree(std::vector<std::shared_ptr<Module>> roots) : roots_(std:
                         dynamic_cast<const TrainedAtTimes*>(&module) != nullptr});
     for (size_t k = 0; k < buffers_of(module).size(); ++k)
       slots_.push_back({join(path, buffers_of(module)[k].key()), &module, k, true, false});
+    for (const auto* keys : {&entries_[i].children, &entries_[i].parameters, &entries_[i].buffers})
+      names_.insert(names_.end(), keys->begin(), keys->end());
   }
   ties_ = std::make_shared<Ties>(slots_);
   held_ = std::make_shared<Held>(slots_);
 }
 
 std::optional<std::string> ModuleTree::changed() const {
+  std::shared_ptr<const Held> held;
+  {
+    const std::lock_guard<std::mutex> lock(held_guard_);
+    held = held_;
+  }
+  if (as_held(*held)) return std::nullopt;
   for (const auto& entry : entries_)  // parents first: what a child's entry points to is there
     if (auto change = changed(entry)) return change;
-  return slots_changed();
+  if (auto change = ties_changed()) return change;
+  const std::lock_guard<std::mutex> lock(held_guard_);
+  held_ = std::make_shared<Held>(slots_);
+  return std::nullopt;
+}
+
+/// Runs in every call: one way through the tables, no names longer than they are.
+bool ModuleTree::as_held(const Held& held) const {
+  const auto* name = names_.data();
+  const auto* place = held.places.data();
+  for (const auto& entry : entries_) {
+    const auto& module = *entry.module;
+    const auto& children = children_of(module).items();
+    const auto &parameters = parameters_of(module).items(), &buffers = buffers_of(module).items();
+    if (children.size() != entry.children.size() || parameters.size() != entry.parameters.size() ||
+        buffers.size() != entry.buffers.size() || training_of(module) != entry.training ||
+        &typeid(module) != entry.type)
+      return false;
+    const auto* child = entries_.data() + entry.first_child;
+    for (const auto& item : children)
+      if (!child++->is(item.value()) || !equal(item.key(), *name++)) return false;
+    for (const auto* table : {&parameters, &buffers})
+      for (const auto& item : *table)
+        if (!place++->is(item.value()) || !equal(item.key(), *name++)) return false;
+  }
+  return true;
 }
 
 std::optional<std::string> ModuleTree::changed(const Entry& entry) const {
   const auto& module = *entry.module;
   const auto at = [&] { return entry.path.empty() ? std::string("the module") : "module " + entry.path; };
   const auto& children = children_of(module);
-  if (!has_keys(children, entry.children)) return at() + key_change(children, entry.children, "submodule");
+  if (keys_of(children) != entry.children) return at() + key_change(children, entry.children, "submodule");
   for (size_t i = 0; i < entry.children.size(); ++i)
     if (!entries_[entry.first_child + i].is(children[i].value()))
       return at() + " has another submodule " + children[i].key();
   if (&typeid(module) != entry.type) return at() + " is of another class";
-  if (!has_keys(parameters_of(module), entry.parameters))
-    return at() + key_change(parameters_of(module), entry.parameters, "parameter");
-  if (!has_keys(buffers_of(module), entry.buffers))
-    return at() + key_change(buffers_of(module), entry.buffers, "buffer");
+  const auto &parameters = parameters_of(module), &buffers = buffers_of(module);
+  if (keys_of(parameters) != entry.parameters)
+    return at() + key_change(parameters, entry.parameters, "parameter");
+  if (keys_of(buffers) != entry.buffers) return at() + key_change(buffers, entry.buffers, "buffer");
   if (training_of(module) != entry.training)
     return at() + (entry.training ? " is in eval mode, was in training mode"
                                   : " is in training mode, was in eval mode");
   return std::nullopt;
 }
 
-std::optional<std::string> ModuleTree::slots_changed() const {
-  std::shared_ptr<const Held> held;
-  {
-    const std::lock_guard<std::mutex> lock(held_guard_);
-    held = held_;
-  }
-  if (held->in_place(slots_)) return std::nullopt;
+std::optional<std::string> ModuleTree::ties_changed() const {
   const Ties now(slots_);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto& path = slots_[i].path;
     if (now.defined[i] != ties_->defined[i])
       return path + (now.defined[i] ? " has a tensor, had none" : " has no tensor, had one");
     const auto differs = [&](const std::vector<uint32_t>& is, const std::vector<uint32_t>& was,
-                             const std::string& how) -> std::optional<std::string> {
+                             const char* how, const char* was_not) -> std::optional<std::string> {
       if (is[i] == was[i]) return std::nullopt;
-      if (was[i] != i) return path + " " + how + " " + slots_[was[i]].path + " no longer";
-      return path + " now " + how + " " + slots_[is[i]].path + ", did not before";
+      if (was[i] != i) return path + how + slots_[was[i]].path + " no longer";
+      return path + how + slots_[is[i]].path + was_not;
     };
-    if (auto change = differs(now.tensors, ties_->tensors, "is tied to")) return change;
-    if (auto change = differs(now.storages, ties_->storages, "shares memory with")) return change;
+    if (auto change = differs(now.tensors, ties_->tensors, " is tied to ", ", was not")) return change;
+    if (auto change = differs(now.storages, ties_->storages, " shares memory with ", ", did not"))
+      return change;
   }
-  const std::lock_guard<std::mutex> lock(held_guard_);
-  held_ = std::make_shared<Held>(slots_);
   return std::nullopt;
 }
 

@@ -49,16 +49,18 @@ class ModuleTree {
   std::vector<StateRead> beyond(const std::vector<StateRead>& reads) const;
 
  private:
-  struct Names;
   struct Entry;
   struct Held;
   struct Ties;
+  bool as_held(const Held& held) const;
   std::optional<std::string> changed(const Entry& entry) const;
-  std::optional<std::string> slots_changed() const;
+  std::optional<std::string> ties_changed() const;
 
   std::vector<std::shared_ptr<torch::nn::Module>> roots_;
   std::vector<Entry> entries_;
   std::vector<Slot> slots_;
+  /// Of all entries: children, parameters, buffers. In one place, for the way through them in every call.
+  std::vector<std::string> names_;
   std::shared_ptr<const Ties> ties_;
   /// The tensors of the last call, which were found to be tied as ties_ says: while they are in place nothing
   /// need be compared.
