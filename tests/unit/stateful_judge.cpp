@@ -1,0 +1,299 @@
+// Compiled against eager, call by call.
+#include "stateful_judge.h"
+
+#include <torch/autograd.h>
+
+#include <sstream>
+#include <thread>
+
+#include "graft/compile.h"
+#include "stateful_world.h"
+
+namespace graft::stateful {
+namespace {
+
+using Found = std::optional<Failure>;
+
+const char* sort_names[] = {"result", "argument", "state", "earlier result", "gradient"};
+
+Tensor plain(const Tensor& t) { return t.detach().resolve_conj().resolve_neg(); }
+
+/// Numbers in float64, complex ones as pairs.
+Tensor as_doubles(const Tensor& t) {
+  auto values = plain(t);
+  if (values.is_complex()) values = at::view_as_real(values);
+  return values.to(at::kDouble).flatten();
+}
+
+std::string first_of(const Tensor& bad, const Tensor& got, const Tensor& want) {
+  std::ostringstream text;
+  text.precision(14);
+  const auto at = bad.nonzero()[0].item<int64_t>();
+  text << bad.sum().item<int64_t>() << " of " << bad.numel() << " values differ, the first at " << at
+       << ": got " << got[at].item<double>() << ", want " << want[at].item<double>();
+  return text.str();
+}
+
+/// `got` may be as far from the run in float64 as a few times what eager is, and a few units in the last
+/// place of the largest; where the two of them disagree about infinities, rounding decides and anything goes.
+Tensor out_of_bounds(const Tensor& g, const Tensor& w, const Tensor& judge, double epsilon, double scale) {
+  const auto finite = w.isfinite().logical_and(judge.isfinite());
+  const auto zero = at::zeros_like(w);
+  const auto largest = judge.where(finite, zero).abs().max(), error = (w - judge).where(finite, zero).abs();
+  const auto allowed =
+      error * 8 + error.max() * 4 + (judge.abs() + largest) * (8 * epsilon) + scale * epsilon;
+  const auto near = (g - judge).abs() <= allowed;
+  const auto same_kind = w.eq(judge).logical_or(w.isnan().logical_and(judge.isnan()));
+  const auto equal = g.eq(w).logical_or(g.isnan().logical_and(w.isnan()));
+  return equal.logical_not().logical_and(at::where(finite, near.logical_not(), same_kind));
+}
+
+std::string other_values(const Tensor& got, const Tensor& want, const Tensor* wide, double scale) {
+  if (want.numel() == 0) return "";
+  const auto g = as_doubles(got), w = as_doubles(want);
+  Tensor bad;
+  if (!wide || !want.is_floating_point()) {
+    bad = g.ne(w).logical_and(g.isnan().logical_and(w.isnan()).logical_not());
+  } else {
+    const double epsilon = want.scalar_type() == at::kDouble     ? 1e-13
+                           : want.scalar_type() == at::kFloat    ? 1.2e-7
+                           : want.scalar_type() == at::kBFloat16 ? 7.8e-3
+                                                                 : 9.8e-4;
+    bad = out_of_bounds(g, w, as_doubles(*wide), epsilon, scale);
+  }
+  return bad.any().item<bool>() ? first_of(bad, g, w) : "";
+}
+
+/// The order of elements in memory. Steps along dimensions of one element are nobody's business.
+bool other_strides(const Tensor& got, const Tensor& want) {
+  for (int64_t d = 0; d < want.dim() && want.numel() > 0; ++d)
+    if (want.size(d) > 1 && got.stride(d) != want.stride(d)) return true;
+  return false;
+}
+
+const std::string unclear = " unclear grad_fn";
+
+/// Unclear where torch refuses to say: a view made under no_grad whose base was changed since.
+std::string grad_fn_of(const Tensor& t) {
+  try {
+    return t.grad_fn() ? " grad_fn" : "";
+  } catch (const c10::Error&) {
+    return unclear;
+  }
+}
+
+std::string described(const Tensor& t) {
+  std::ostringstream text;
+  text << t.scalar_type() << t.sizes() << " strides " << t.strides() << " offset " << t.storage_offset()
+       << (t.requires_grad() ? " requires_grad" : "") << grad_fn_of(t) << (t.is_conj() ? " conj" : "")
+       << (t.is_neg() ? " neg" : "");
+  return text.str();
+}
+
+Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale) {
+  const std::string what = sort_names[want.sort];
+  const auto fails = [&](const std::string& how, const std::string& text) {
+    return Failure{what + " " + how, want.name + " " + text};
+  };
+  if (got.tensor.defined() != want.tensor.defined())
+    return fails("presence", want.tensor.defined() ? "is missing" : "is there, eager has none");
+  if (!want.tensor.defined()) return {};
+  const auto &g = got.tensor, &w = want.tensor;
+  const auto both_described = "is " + described(g) + ", eager's is " + described(w);
+  if (g.sizes() != w.sizes() || g.scalar_type() != w.scalar_type()) return fails("type", both_described);
+  if (want.sort != Seen::gradient) {
+    if (other_strides(g, w)) return fails("strides", both_described);
+    if (g.storage_offset() != w.storage_offset()) return fails("offset", both_described);
+    if (g.requires_grad() != w.requires_grad()) return fails("requires_grad", both_described);
+    if (grad_fn_of(w) != unclear && grad_fn_of(g) != grad_fn_of(w)) return fails("grad_fn", both_described);
+    if (g.is_conj() != w.is_conj() || g.is_neg() != w.is_neg())
+      return fails("conj or neg bit", both_described);
+  }
+  if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, scale); !how.empty())
+    return fails("value", how);
+  return {};
+}
+
+/// The bytes from a tensor's first element to its last.
+std::pair<const char*, const char*> extent(const Tensor& t) {
+  const auto* begin = static_cast<const char*>(t.const_data_ptr());
+  int64_t last = 0;
+  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+  return {begin, begin + (last + 1) * t.element_size()};
+}
+
+Found compare_aliasing(const std::vector<Seen>& got, const std::vector<Seen>& want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (want[i].sort == Seen::gradient || want[j].sort == Seen::gradient) continue;
+      const auto &gi = got[i].tensor, &gj = got[j].tensor, &wi = want[i].tensor, &wj = want[j].tensor;
+      const auto fails = [&](const std::string& how) {
+        return Failure{
+            std::string("aliasing of ") + sort_names[want[j].sort] + " and " + sort_names[want[i].sort],
+            want[j].name + " and " + want[i].name + " " + how};
+      };
+      if (gi.is_same(gj) != wi.is_same(wj))
+        return fails(wi.is_same(wj) ? "are not one tensor" : "are one tensor");
+      if (wi.numel() == 0 || wj.numel() == 0) continue;  // nobody can tell
+      if (gi.is_alias_of(gj) != wi.is_alias_of(wj))
+        return fails(wi.is_alias_of(wj) ? "do not share memory" : "share memory");
+      const auto a = extent(gi), b = extent(gj);
+      if (!wi.is_alias_of(wj) && a.first < b.second && b.first < a.second)
+        return fails("lie in the same memory");
+    }
+  }
+  return {};
+}
+
+double largest_of(const std::vector<Seen>& all) {
+  double largest = 1;
+  for (const auto& seen : all) {
+    if (!seen.tensor.defined() || seen.tensor.numel() == 0) continue;
+    const auto size = as_doubles(seen.tensor).abs();
+    largest = std::max(largest, size.where(size.isfinite(), at::zeros_like(size)).max().item<double>());
+  }
+  return largest;
+}
+
+Found compare_worlds(const World& got, const World& want, const World* wide) {
+  const auto g = got.seen(), w = want.seen();
+  const auto judge = wide ? wide->seen() : std::vector<Seen>();
+  if (wide && judge.size() != w.size()) return {};
+  const double scale = wide ? largest_of(judge) : 0;
+  // Gradients come last: which there are follows from the rest, which has the better message.
+  for (size_t i = 0; i < std::min(w.size(), g.size()); ++i) {
+    if (g[i].name != w[i].name) break;
+    if (auto found = compare(g[i], w[i], wide ? &judge[i] : nullptr, scale)) return found;
+  }
+  if (g.size() != w.size()) return Failure{"number of tensors", "has another number of results or gradients"};
+  if (auto found = compare_aliasing(g, w)) return found;
+  if (!at::equal(got.generator_state, want.generator_state))
+    return Failure{"generator state", "the generator's state differs after the call"};
+  return {};
+}
+
+Callee compiled(const Program& program, const World& world) {
+  const CompileOptions options{.backend = program.aot_eager ? Backend::aot_eager : Backend::graft,
+                               .regional = program.kind == Kind::regional,
+                               .verify = program.verify,
+                               .verify_every = program.verify_every,
+                               .cache = false};
+  const auto cell = world.cells[0];
+  const auto function = [cell](Tensors given) { return cell->forward(std::move(given)); };
+  switch (program.kind) {
+    case Kind::function_of_module:
+      return compile(function, options, {cell});
+    case Kind::module:
+      return compile(cell, options);
+    case Kind::regional:
+      return compile(world.stack, options);
+    default:
+      return compile(function, options);
+  }
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// Failures of one sort have the same words and other numbers.
+std::string words_of(const std::string& text) {
+  std::string words;
+  for (const char c : text) {
+    if (words.size() > 75) break;
+    if (std::isalpha(static_cast<unsigned char>(c)) || c == ' ') words += c;
+  }
+  return words;
+}
+
+struct Outcome {
+  bool threw = false, mismatch = false, in_backward = false;
+  std::string text;
+};
+
+Outcome attempt(World& world, const Call& call, const Callee& callee) {
+  Outcome outcome;
+  try {
+    world.call(call, callee);
+  } catch (const Mismatch& error) {
+    outcome = {true, true, world.in_backward(), first_line(error)};
+  } catch (const std::exception& error) {
+    outcome = {true, false, world.in_backward(), first_line(error)};
+  }
+  return outcome;
+}
+
+/// Several threads with numbers of their own, at once. Eager's results are made before.
+Found judge_threads(const Program& program, World& world, const Callee& fast) {
+  constexpr int calls_each = 4;
+  auto call = program.calls[0];
+  for (auto& source : call.sources) source = {.layout = source.layout};
+  call.data = Data::plain;
+  const auto count = static_cast<size_t>(program.threads);
+  std::vector<std::vector<Tensors>> given(count), want(count), got(count);
+  for (size_t t = 0; t < count; ++t)
+    for (int c = 0; c < calls_each; ++c) {
+      call.seed += 1000;
+      given[t].push_back(world.make_arguments(call));
+      want[t].push_back(world.eager()(given[t].back()));
+    }
+  std::vector<std::string> errors(count);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < count; ++t)
+    threads.emplace_back([&, t] {
+      try {
+        for (const auto& arguments : given[t]) got[t].push_back(fast(arguments));
+      } catch (const std::exception& error) {
+        errors[t] = first_line(error);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (size_t t = 0; t < count; ++t) {
+    if (!errors[t].empty()) return Failure{"throws in threads", errors[t]};
+    for (size_t c = 0; c < want[t].size(); ++c)
+      for (size_t i = 0; i < want[t][c].size(); ++i)
+        if (const auto how = other_values(got[t][c][i], want[t][c][i], nullptr, 0); !how.empty())
+          return Failure{"result in threads",
+                         "thread " + std::to_string(t) + ", result " + std::to_string(i) + " " + how};
+  }
+  return {};
+}
+
+}  // namespace
+
+Found judge(const Program& program) {
+  World want(program, false), got(program, false), wide(program, true);
+  const bool judged = program.sort == smooth;
+  const bool step = program.kind == Kind::step;
+  const auto eager = step ? eager_step(program, want) : want.eager(),
+             precise = step ? eager_step(program, wide) : wide.eager(),
+             fast = step ? compiled_step(program, got) : compiled(program, got);
+  for (size_t c = 0; c < program.calls.size(); ++c) {
+    const auto& call = program.calls[c];
+    const auto at_call = [&](Failure failure) {
+      return Failure{failure.kind, "call " + std::to_string(c) + ": " + failure.text};
+    };
+    for (auto* world : {&want, &got, &wide}) world->before(call);
+    const auto expected = attempt(want, call, eager);
+    if (judged && attempt(wide, call, precise).threw && !expected.threw) return {};
+    const auto happened = attempt(got, call, fast);
+    if (happened.mismatch)
+      return at_call({"mismatch " + words_of(happened.text).substr(0, 75), happened.text});
+    if (happened.threw && !expected.threw)
+      return at_call({(happened.in_backward ? "throws in backward " : "throws ") + words_of(happened.text),
+                      happened.text});
+    if (expected.threw && !happened.threw) {
+      // Eager keeps tensors for the backward that were changed since, or that it has freed; compiled has
+      // values.
+      if (expected.in_backward) return {};
+      return at_call({"no error", "eager throws: " + expected.text});
+    }
+    if (expected.threw) return {};
+    if (auto found = compare_worlds(got, want, judged ? &wide : nullptr)) return at_call(*found);
+  }
+  if (program.threads && program.sort == exact) return judge_threads(program, got, fast);
+  return {};
+}
+
+}  // namespace graft::stateful
