@@ -31,6 +31,11 @@ enum class Mode : uint8_t { default_, reduce_overhead, max_autotune };
 enum class Backend : uint8_t { graft, aot_eager, eager };
 enum class Dynamic : uint8_t { automatic, on, off };
 enum class OnMismatch : uint8_t { error, eager };
+/// What programs without gradients may make of weights once and use in later calls (`automatic`): weights laid
+/// out as products like them, and what is computed from weights alone. A change is seen in the next call by a
+/// weight's version, its memory, or samples of what is in it; one that none of these show (a few elements
+/// written through a raw pointer or data()) is a Mismatch within some hundred calls. `off`: nothing is kept.
+enum class Freeze : uint8_t { automatic, off };
 
 /// The options by their names on the command line; UsageError that lists the known ones. "inductor" is
 /// "graft".
@@ -48,6 +53,7 @@ struct CompileOptions {
   bool verify = true;           ///< compare the first two calls of each program with eager
   int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
   OnMismatch on_mismatch = OnMismatch::error;
+  Freeze freeze = Freeze::automatic;
   bool cache = true;  ///< use the disk cache
 };
 
@@ -60,6 +66,9 @@ struct Counters {
 Counters counters();
 /// Forgets every compiled program and sets the counters to zero. Compiled callables stay usable.
 void reset();
+/// Parameters or buffers of the module were written in a way that nobody can see (see Freeze): the next calls
+/// make anew what they keep of weights.
+void weights_changed(const torch::nn::Module& module);
 
 namespace detail {
 

@@ -92,7 +92,10 @@ std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::G
   if (logs(LogTopic::passes))
     log(LogTopic::passes, "fold-weights: " + std::to_string(folding->groups.size()) + " groups\n" +
                               ir::to_string(folding->main));
-  for (size_t i = graph.inputs().size(); i < folding->main.inputs().size(); ++i) bindings.frozen.push_back(i);
+  for (size_t i = graph.inputs().size(); i < folding->main.inputs().size(); ++i) {
+    bindings.frozen.push_back(i);
+    bindings.own.push_back(i);
+  }
   auto main = build_core(folding->main, generators, bindings);
   return make_folded(std::move(*folding), std::move(main), [&](const ir::Graph& group) {
     return build_core(group, generators, {.keep_results = false, .measuring = bindings.measuring});

@@ -1,9 +1,12 @@
 #include "compiler/folded.h"
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 
+#include "graft/compile.h"
 #include "ir/clone.h"
 #include "runtime/seen_tensor.h"
 
@@ -15,23 +18,26 @@ class Folded : public Executable {
   Folded(std::unique_ptr<Executable> main, std::map<std::string, std::shared_ptr<Executable>> different)
       : main_(std::move(main)), different_(std::move(different)) {}
 
-  void add(const passes::Folding::Group& group) {
-    groups_.push_back({.run = different_.at(ir::to_string(group.graph)),
-                       .inputs = group.inputs,
-                       .results = group.results,
-                       .seen = std::vector<runtime::SeenTensor>(group.inputs.size())});
+  void add(const passes::Folding::Group& group, const ir::Graph& main) {
+    auto& added = groups_.emplace_back();
+    added.run = different_.at(ir::to_string(group.graph));
+    added.inputs = group.inputs;
+    added.results = group.results;
+    for (const size_t i : group.inputs) {
+      added.names.push_back(main.input_name(i));
+      const auto& type = main.inputs()[i]->type();
+      bytes_ += type.numel() * ir::size_of(type.dtype);
+    }
     values_ += group.results.size();
   }
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) override {
-    const size_t given = inputs.size();
-    inputs.resize(given + values_);
-    {
-      const std::lock_guard<std::mutex> lock(guard_);
-      kept_.resize(values_);
-      for (auto& group : groups_) refresh(group, inputs, given);
-      std::copy(kept_.begin(), kept_.end(), inputs.begin() + static_cast<int64_t>(given));
-    }
+    auto made = look_at_weights(inputs);
+    inputs.resize(inputs.size() + values_);
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (size_t i = 0; i < groups_[g].results.size(); ++i)
+        inputs[groups_[g].results[i]] = made[g]->values[i];
+    made.clear();
     return main_->run(std::move(inputs), in_place);
   }
 
@@ -54,24 +60,68 @@ class Folded : public Executable {
   }
 
  private:
+  struct Group;
+  /// What a group has made, and of what.
+  struct Made {
+    std::vector<at::Tensor> values;
+    std::vector<runtime::SeenTensor> seen;
+    bool is_of(const Group& group, const std::vector<at::Tensor>& inputs) const;
+  };
   struct Group {
     std::shared_ptr<Executable> run;
     std::vector<size_t> inputs, results;
-    std::vector<runtime::SeenTensor> seen;
+    std::vector<std::string> names;    // of the inputs
+    std::mutex making;                 // one at a time
+    std::mutex guard;                  // of `made`
+    std::shared_ptr<const Made> made;  // null before the first call
+
+    std::shared_ptr<const Made> latest() {
+      const std::lock_guard<std::mutex> lock(guard);
+      return made;
+    }
+    void set(std::shared_ptr<const Made> newer) {
+      const std::lock_guard<std::mutex> lock(guard);
+      made = std::move(newer);
+    }
   };
 
   /// Calls at work go on with the values they have: new ones have memory of their own.
-  void refresh(Group& group, const std::vector<at::Tensor>& inputs, size_t given) {
-    bool same = kept_[group.results[0] - given].defined();
-    for (size_t i = 0; same && i < group.inputs.size(); ++i) same = group.seen[i].is(inputs[group.inputs[i]]);
-    if (same) return;
+  std::shared_ptr<const Made> refreshed(Group& group, const std::vector<at::Tensor>& inputs) const {
+    // Weights are looked at without the lock: other threads do so at the same time.
+    if (auto known = group.latest(); known && known->is_of(group, inputs)) return known;
+    const std::lock_guard<std::mutex> lock(group.making);
+    if (auto known = group.latest(); known && known->is_of(group, inputs)) return known;
+    group.set(nullptr);
+    auto made = std::make_shared<Made>();
     std::vector<at::Tensor> taken;
-    taken.reserve(group.inputs.size());
-    for (const size_t i : group.inputs) taken.push_back(inputs[i]);
-    for (const size_t place : group.results) kept_[place - given].reset();
-    auto made = group.run->run(std::move(taken), false);
-    for (size_t i = 0; i < made.size(); ++i) kept_[group.results[i] - given] = std::move(made[i]);
-    for (size_t i = 0; i < group.inputs.size(); ++i) group.seen[i].see(inputs[group.inputs[i]]);
+    for (const size_t i : group.inputs) {
+      made->seen.emplace_back(inputs[i],
+                              runtime::Fingerprint::Effort{.part_bytes = runtime::part_of_all(bytes_)});
+      taken.push_back(inputs[i]);
+    }
+    made->values = group.run->run(std::move(taken), false);
+    // Somebody may have written into a weight meanwhile: then this is for one call.
+    if (made->is_of(group, inputs)) group.set(made);
+    return made;
+  }
+
+  std::vector<std::shared_ptr<const Made>> look_at_weights(const std::vector<at::Tensor>& inputs) {
+    std::vector<std::shared_ptr<const Made>> made;
+    std::vector<runtime::SeenPair> watched;
+    made.reserve(groups_.size());
+    for (auto& group : groups_) {
+      made.push_back(refreshed(group, inputs));
+      if (made.back() != group.latest()) continue;
+      for (size_t i = 0; i < group.inputs.size(); ++i)
+        watched.push_back({&made.back()->seen[i], &inputs[group.inputs[i]], &group.names[i]});
+    }
+    try {
+      if (!runtime::check_next_part(watched, turn_++)) return look_at_weights(inputs);
+    } catch (const Mismatch&) {
+      for (auto& group : groups_) group.set(nullptr);
+      throw;
+    }
+    return made;
   }
 
   int64_t sum(int64_t (*of)(const Executable&)) const {
@@ -82,13 +132,21 @@ class Folded : public Executable {
 
   std::unique_ptr<Executable> main_;
   std::map<std::string, std::shared_ptr<Executable>> different_;
-  std::vector<Group> groups_;
+  std::deque<Group> groups_;
   size_t values_ = 0;
-  std::mutex guard_;
-  std::vector<at::Tensor> kept_;
+  int64_t bytes_ = 0;  // of all weights of all groups
+  std::atomic<uint64_t> turn_{0};
 };
 
+bool Folded::Made::is_of(const Group& group, const std::vector<at::Tensor>& inputs) const {
+  for (size_t i = 0; i < seen.size(); ++i)
+    if (!seen[i].is(inputs[group.inputs[i]])) return false;
+  return true;
+}
+
 }  // namespace
+
+void weights_changed(const torch::nn::Module& /*module*/) { runtime::forget_seen_tensors(); }
 
 std::unique_ptr<Executable> make_folded(passes::Folding folding, std::unique_ptr<Executable> main,
                                         const std::function<std::unique_ptr<Executable>(ir::Graph)>& build) {
@@ -98,7 +156,7 @@ std::unique_ptr<Executable> make_folded(passes::Folding folding, std::unique_ptr
     if (!made) made = build(ir::clone(group.graph));
   }
   auto folded = std::make_unique<Folded>(std::move(main), std::move(different));
-  for (const auto& group : folding.groups) folded->add(group);
+  for (const auto& group : folding.groups) folded->add(group, folding.main);
   return folded;
 }
 

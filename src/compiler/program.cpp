@@ -79,7 +79,7 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       parts.backward || std::any_of(mutations_.begin(), mutations_.end(), [&](const Mutation& mutation) {
         return sources_[mutation.input].kind == Source::Kind::slot;
       });
-  if (!trains_slots)
+  if (!trains_slots && options.freeze != Freeze::off)
     for (size_t i = 0; i < forward_inputs_.size(); ++i)
       if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i]))
         bindings.frozen.push_back(i);

@@ -8,6 +8,7 @@
 
 #include "ir/clone.h"
 #include "ir/op_traits.h"
+#include "runtime/failures.h"
 #include "runtime/present.h"
 #include "support/block_path.h"
 
@@ -156,6 +157,7 @@ Regions cut_into_regions(const ir::Graph& graph) {
     }
     for (const auto* node : stretch.nodes)
       for (const auto& output : node->outputs()) {
+        region.made.push_back(numbers.at(output.get()));
         const bool leaves = results.contains(output.get()) ||
                             std::any_of(output->users().begin(), output->users().end(),
                                         [&](const ir::Node* user) { return !inside.contains(user); });
@@ -190,6 +192,37 @@ std::optional<size_t> place_in(const std::vector<size_t>& list, size_t value) {
 
 }  // namespace
 
+namespace {
+
+/// The first region from which on no other can fail by its data: one that fails must find all inputs as they
+/// were. What a region does in itself it plans by itself.
+size_t first_safe_region(const ir::Graph& graph, const Regions& cut) {
+  runtime::Failures failures;
+  std::unordered_set<size_t> failing;  // values that a node makes that can fail
+  const auto numbers = numbers_of(graph);
+  for (const auto& node : graph.nodes())
+    if (failures.next(*node))
+      failing.insert(node->outputs().empty() ? Regions::none : numbers.at(node->outputs()[0].get()));
+  if (failing.contains(Regions::none)) return cut.regions.size();
+  size_t safe = 0;
+  for (size_t r = 0; r < cut.regions.size(); ++r)
+    if (std::any_of(cut.regions[r].made.begin(), cut.regions[r].made.end(),
+                    [&](size_t value) { return failing.contains(value); }))
+      safe = r;
+  return safe;
+}
+
+/// Whether the caller gets the result's memory besides, or the input's.
+bool is_given_otherwise(const ir::Graph& graph, const ir::Value& result, const ir::Value& input) {
+  const auto views = views_of(input);
+  const auto own = views_of(result);
+  return std::count(graph.results().begin(), graph.results().end(), &result) != 1 ||
+         std::any_of(views.begin(), views.end(), [&](const auto* view) { return graph.is_result(*view); }) ||
+         std::any_of(own.begin() + 1, own.end(), [&](const auto* view) { return graph.is_result(*view); });
+}
+
+}  // namespace
+
 std::vector<std::vector<InPlace>> in_place_by_region(const ir::Graph& graph, const Regions& cut,
                                                      const std::vector<InPlace>& in_place) {
   const auto numbers = numbers_of(graph);
@@ -197,17 +230,19 @@ std::vector<std::vector<InPlace>> in_place_by_region(const ir::Graph& graph, con
   for (size_t r = 0; r < cut.regions.size(); ++r)
     for (const size_t value : cut.regions[r].inputs) readers[value].push_back(r);
   std::vector<std::vector<InPlace>> found(cut.regions.size());
+  const size_t safe = first_safe_region(graph, cut);
   for (const auto& pair : in_place) {
     const auto& input = *graph.inputs()[pair.input];
     const auto made = cut.results[pair.result];
-    for (size_t r = 0; r < cut.regions.size(); ++r) {
+    if (made == Regions::none || is_given_otherwise(graph, *graph.results()[pair.result], input)) continue;
+    for (size_t r = safe; r < cut.regions.size(); ++r) {
       const auto result = place_in(cut.regions[r].results, made);
       const auto taken = place_in(cut.regions[r].inputs, numbers.at(&input));
       if (!result || !taken) continue;
       const auto views = views_of(input);
       const bool is_free = std::all_of(views.begin(), views.end(), [&](const ir::Value* view) {
         const auto& by = readers[numbers.at(view)];
-        return !graph.is_result(*view) && (by.empty() || by.back() < r || (by.back() == r && view == &input));
+        return by.empty() || by.back() < r || (by.back() == r && view == &input);
       });
       if (is_free) found[r].push_back({*result, *taken});
     }

@@ -11,10 +11,11 @@
 
 namespace graft {
 
-/// One stretch of a graph. Its inputs and results are numbers of values of the whole.
+/// One stretch of a graph. Its inputs and results are numbers of values of the whole, and so is all it makes.
 struct Region {
   ir::Graph graph;
   std::vector<size_t> inputs, results;
+  std::vector<size_t> made = {};
 };
 
 struct Regions {

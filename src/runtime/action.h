@@ -11,6 +11,7 @@
 #include "codegen/fusion.h"
 #include "ir/graph.h"
 #include "runtime/aten_call.h"
+#include "runtime/kept_memory.h"
 #include "runtime/launcher.h"
 #include "runtime/packed_product.h"
 #include "runtime/step_values.h"
@@ -56,6 +57,8 @@ struct Action {
   double alpha = 1, beta = 1;
   // or one whose weight is packed:
   std::unique_ptr<PackedProduct> packed;
+  size_t packed_number = none;
+  std::string weight;  // its name
   // or any other call:
   std::unique_ptr<AtenCall> call;
   // which, if it is an index_copy, a run in place does upon the input itself:
@@ -79,7 +82,9 @@ struct Action {
 struct Frame {
   c10::Storage arena;  // over the memory of this run
   std::vector<at::Tensor> table;
-  std::vector<c10::Storage> kept;  // by slot: memory of results, used again once the caller has let it go
+  std::vector<KeptMemory> kept;                                      // by slot
+  std::vector<std::shared_ptr<const PackedProduct::Packed>> packed;  // by place among the packed products
+  std::vector<SeenPair> watched;  // of these, those whose weights others may write into
   std::vector<void*> pointers;
   std::vector<char> in_use;  // columns of the routing table that have a row
 };

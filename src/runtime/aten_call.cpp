@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
 
+#include <algorithm>
+
 #include "capture/ivalue.h"
 #include "graft/error.h"
 #include "ir/op_traits.h"
@@ -123,6 +125,7 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   op_->callBoxed(&stack);
   size_t i = 0;
   const auto put = [&](at::Tensor made) {
+    if (!layouts_.empty() && made.defined() && lies_in_argument(made, table)) made = made.clone();
     if (i < layouts_.size() && made.defined() && !lies_as(made, layouts_[i]))
       made = at::empty_strided(layouts_[i].sizes, layouts_[i].strides, made.options()).copy_(made);
     table[results_.at(i++)] = std::move(made);
@@ -133,6 +136,16 @@ void AtenCall::run(std::span<at::Tensor> table) const {
     else
       put(value.toTensor());
   }
+}
+
+bool AtenCall::lies_in_argument(const at::Tensor& made, std::span<const at::Tensor> table) const {
+  if (!made.has_storage()) return false;
+  for (const auto& argument : arguments_)
+    for (const size_t place : argument.places)
+      if (place < table.size() && std::find(results_.begin(), results_.end(), place) == results_.end() &&
+          table[place].defined() && table[place].has_storage() && made.is_alias_of(table[place]))
+        return true;
+  return false;
 }
 
 }  // namespace graft

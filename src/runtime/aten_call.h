@@ -25,6 +25,10 @@ class AtenCall {
   void run(std::span<at::Tensor> table) const;
 
  private:
+  /// An operator that is no view may give back its argument where there is nothing to do: for the graph that
+  /// is memory of its own.
+  bool lies_in_argument(const at::Tensor& made, std::span<const at::Tensor> table) const;
+
   AtenCall(const ir::Node& node, const std::string& op, const NumberOf& number_of,
            const std::vector<at::Generator>& generators);
 

@@ -187,19 +187,41 @@ bool PackedProduct::join(Epilogue epilogue, const runtime::Measuring& how) {
   return epilogue_ == epilogue;
 }
 
-at::Tensor PackedProduct::packed_for(const at::Tensor& weight) {
-  const std::lock_guard<std::mutex> lock(guard_);
-  if (seen_.is_in_training(weight)) return packed_ = at::Tensor();  // it would be laid out in every call
-  if (!seen_.is(weight)) {
-    packed_ = pack(weight.detach());
-    seen_.see(weight);
+std::shared_ptr<const PackedProduct::Packed> PackedProduct::packed_for(const at::Tensor& weight) {
+  // What is in the weight is looked at without the lock: other threads do so at the same time.
+  const auto latest = [&] {
+    const std::lock_guard<std::mutex> lock(guard_);
+    return packed_;
+  };
+  const auto set = [&](std::shared_ptr<const Packed> packed) {
+    const std::lock_guard<std::mutex> lock(guard_);
+    packed_ = std::move(packed);
+  };
+  if (!runtime::SeenTensor::can_be_seen(weight)) return nullptr;
+  if (const auto known = latest(); known && known->seen.is(weight)) return known;
+  const std::lock_guard<std::mutex> lock(packing_);
+  if (const auto known = latest()) {
+    if (known->seen.is(weight)) return known;  // another thread has laid it out
+    if (known->seen.is_in_training(weight)) {  // it would be laid out in every call
+      if (known->tensor.defined()) set(std::make_shared<Packed>(Packed{{}, known->seen}));
+      return nullptr;
+    }
   }
-  return packed_;
+  auto made = std::make_shared<Packed>(Packed{{}, runtime::SeenTensor(weight, effort_)});
+  made->tensor = pack(weight.detach());
+  // Somebody may have written into it meanwhile: what was read is neither the old nor the new.
+  set(made->seen.is(weight) || made->seen.is_in_training(weight) ? made : nullptr);
+  return made;
 }
 
-at::Tensor PackedProduct::run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto packed = packed_for(weight);
-  return packed.defined() ? multiply(x, packed, weight, bias, epilogue_) : run_plain(x, weight, bias);
+void PackedProduct::forget() {
+  const std::lock_guard<std::mutex> lock(guard_);
+  packed_ = nullptr;
+}
+
+at::Tensor PackedProduct::run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                              const Packed* packed) const {
+  return packed ? multiply(x, packed->tensor, weight, bias, epilogue_) : run_plain(x, weight, bias);
 }
 
 at::Tensor PackedProduct::run_plain(const at::Tensor& x, const at::Tensor& weight,

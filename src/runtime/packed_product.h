@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "runtime/choices.h"
 #include "runtime/epilogue.h"
@@ -29,8 +30,26 @@ class PackedProduct {
   bool join(runtime::Epilogue epilogue, const runtime::Measuring& how = {});
   static std::atomic<bool> join_always;  ///< for tests: without measuring
 
+  /// Where changes of the weight are looked for, besides its version: in samples of it in each call, and in
+  /// parts of so many bytes in turn (check_next_part). Without it the weight is the program's own.
+  void watch(int64_t part_bytes) { effort_ = {.uses = rows_, .part_bytes = part_bytes}; }
+
+  /// A weight laid out.
+  struct Packed {
+    at::Tensor tensor;
+    runtime::SeenTensor seen;
+  };
+  /// The weight as it is now; null where there is no telling when it changes: then a product is a plain one.
+  std::shared_ptr<const Packed> packed_for(const at::Tensor& weight);
+  /// The next one to ask has the weight laid out anew.
+  void forget();
+
   /// The bias may be undefined. Threads may call at once.
-  at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+  at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return run(x, weight, bias, packed_for(weight).get());
+  }
+  at::Tensor run(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                 const Packed* packed) const;
   /// The same by plain operators.
   at::Tensor run_plain(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
 
@@ -44,13 +63,12 @@ class PackedProduct {
   int64_t rows() const { return rows_; }
 
  private:
-  at::Tensor packed_for(const at::Tensor& weight);
-
   int64_t rows_, in_, out_;
   runtime::Epilogue epilogue_;
-  std::mutex guard_;
-  at::Tensor packed_;
-  runtime::SeenTensor seen_;
+  std::optional<runtime::Fingerprint::Effort> effort_;
+  std::mutex guard_;    // of packed_
+  std::mutex packing_;  // one at a time
+  std::shared_ptr<const Packed> packed_;
 };
 
 }  // namespace graft

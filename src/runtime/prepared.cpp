@@ -9,6 +9,7 @@
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
 #include "runtime/epilogue.h"
+#include "runtime/failures.h"
 #include "runtime/in_place.h"
 #include "runtime/memory_plan.h"
 #include "runtime/waiting.h"
@@ -30,8 +31,10 @@ class Preparation {
     for (const auto& input : graph.inputs()) add_slot(*input, Slot::Kind::input);
     program_.inputs = program_.slots.size();
     for (const size_t i : bindings.frozen) frozen_.insert(graph.inputs()[i].get());
+    for (const size_t i : bindings.own) own_.insert(graph.inputs()[i].get());
     for (const auto& step : schedule.steps)
       if (step.external) pack(*step.external);
+    watch_weights();
     for (const auto* result : graph.results())
       if (result) leaves_.insert(&root_of(*result));
     find_aliased(schedule);
@@ -45,13 +48,17 @@ class Preparation {
     for (const auto& step : schedule.steps) {
       auto& action = program_.actions.emplace_back();
       if (step.external)
-        call_of(action, *step.external, generators);
+        call_of(action, graph, *step.external, generators);
       else if (const auto& launcher = launchers[kernel++]; !is_joined(step))
         kernel_of(action, step, launcher);
     }
     leave_out(schedule, predicates);
     for (const auto* result : graph.results()) program_.results.push_back(result ? slot_of(*result) : none);
-    for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair);
+    if (!bindings.in_place.empty()) {
+      const size_t safe = safe_from(schedule);
+      for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair, safe);
+      if (logs(LogTopic::kernels)) log_in_place(graph, bindings.in_place);
+    }
     plan(schedule);
     program_.launches = static_cast<int64_t>(kernel - joined_.size());
     return std::move(program_);
@@ -104,7 +111,21 @@ class Preparation {
          ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
       return;
     auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
-    if (packed) packed_.emplace(&node, std::make_pair(std::move(packed), weight));
+    if (!packed) return;
+    packed_.emplace(&node, std::make_pair(std::move(packed), weight));
+    // The more rows, the longer a call takes, and the more of a weight can be looked at in it.
+    constexpr int64_t rows_for_a_look = 16, most = 16;
+    program_.looks_at_weights = std::clamp(x.sizes[0] / rows_for_a_look, program_.looks_at_weights, most);
+  }
+
+  /// Weights may be written past their versions, but for what the program itself has made of others.
+  void watch_weights() {
+    int64_t bytes = 0;
+    const auto watched = [&](const Value* weight) { return !own_.contains(weight); };
+    for (const auto& [node, packed] : packed_)
+      if (watched(packed.second)) bytes += bytes_of(packed.second->type());
+    for (const auto& [node, packed] : packed_)
+      if (watched(packed.second)) packed.first->watch(part_of_all(bytes));
   }
 
   /// A view that is a call (as_strided, a view with another dtype) gives a tensor over the memory of its
@@ -198,7 +219,8 @@ class Preparation {
     }
   }
 
-  void call_of(Action& action, const ir::Node& node, const std::vector<at::Generator>& generators) {
+  void call_of(Action& action, const ir::Graph& graph, const ir::Node& node,
+               const std::vector<at::Generator>& generators) {
     action.what = ir::to_string(node);
     if (node.op() == "graft::boundary") return;  // it has done its part
     ++program_.extern_calls;
@@ -222,6 +244,9 @@ class Preparation {
       if (const auto found = packed_.find(&node); found != packed_.end()) {
         action.packed = std::move(found->second.first);
         action.b = slot_of(*found->second.second);
+        action.weight = graph.input_name(found->second.second->index());
+        action.packed_number = program_.packed.size();
+        program_.packed.push_back(&action);
       }
       return;
     }
@@ -258,25 +283,57 @@ class Preparation {
     }
   }
 
-  /// Lets a run in place write a result straight into the input whose new value it is, where it can.
-  void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair) {
+  /// The first action from which on nothing can fail by its data.
+  size_t safe_from(const codegen::Schedule& schedule) const {
+    std::vector<bool> always;
+    always.reserve(program_.actions.size());
+    for (const auto& action : program_.actions) always.push_back(action.wanted_by.empty());
+    const auto failing = steps_that_can_fail(schedule, always);
+    size_t safe = failing.size();
+    while (safe > 0 && !failing[safe - 1]) --safe;
+    return safe;
+  }
+
+  /// Lets a run in place write a result straight into the input whose new value it is, where it can: nobody
+  /// needs what was there, and nothing can fail any more.
+  void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair,
+                  size_t safe) {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type() ||
-        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule))
+        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule) ||
+        is_written_into(pair.input))
       return;
-    if (const auto* node = result->producer(); node && node->op() == "aten::index_copy") {
-      if (!rows_may_be_written_into(graph, schedule, *result, *input)) return;
-      for (size_t i = 0; i < schedule.steps.size(); ++i)
-        if (schedule.steps[i].external == node)
-          program_.actions[i].update = {slot_of(*input), slot_of(*ir::value_of(*node, "index")),
+    const auto* node = result->producer();
+    if (node && node->op() == "aten::index_copy") {
+      // It looks at its indices before it writes: it may be the last to fail.
+      const auto call = call_that_may_write_rows_into(graph, schedule, *result, *input);
+      if (!call || *call + 1 < safe) return;
+      program_.actions[*call].update = {slot_of(*input), slot_of(*ir::value_of(*node, "index")),
                                         slot_of(*ir::value_of(*node, "source")), slot_of(*result),
                                         static_cast<int64_t>(*ir::number_of(*node, "dim"))};
+      program_.in_place.push_back({*call, pair.input, graph.input_name(pair.input)});
       return;
     }
     auto& slot = program_.slots[numbers_.at(result)];
-    if (slot.kind == Slot::Kind::own && kernel_may_write_into(graph, schedule, *result, *input))
-      slot.into = pair.input;
+    if (slot.kind != Slot::Kind::own) return;
+    const auto kernel = kernel_that_may_write_into(graph, schedule, *result, *input);
+    if (!kernel || *kernel < safe) return;
+    slot.into = pair.input;
+    program_.in_place.push_back({*kernel, pair.input, graph.input_name(pair.input)});
+  }
+
+  void log_in_place(const ir::Graph& graph, const std::vector<InPlace>& pairs) const {
+    std::string text = "written in place: " + std::to_string(program_.in_place.size()) + " of " +
+                       std::to_string(pairs.size()) + " inputs that change";
+    for (const auto& pair : pairs)
+      if (!is_written_into(pair.input)) text += "; not \"" + graph.input_name(pair.input) + "\"";
+    log(LogTopic::kernels, text);
+  }
+
+  bool is_written_into(size_t input) const {
+    return std::any_of(program_.in_place.begin(), program_.in_place.end(),
+                       [&](const WrittenInput& written) { return written.input == input; });
   }
 
   /// First and last action that a slot is used by; a view's root lives as long as the view.
@@ -304,6 +361,10 @@ class Preparation {
       for (const auto* value : call->inputs()) use(slot_of(*value), i);
       for (const auto& output : call->outputs()) use(slot_of(*output), i);
     }
+    // An input that a result is written into is needed when that is made.
+    for (size_t s = 0; s < program_.slots.size(); ++s)
+      if (program_.slots[s].into != none && lives.first[s] != none)
+        use(program_.slots[s].into, lives.first[s]);
     for (const size_t result : program_.results) {
       if (result == none) continue;
       if (program_.slots[result].kind == Slot::Kind::view && lives.first[result] == none)
@@ -355,7 +416,7 @@ class Preparation {
   std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
   std::unordered_set<const Value*> aliased_;  // the latter
   std::unordered_map<const Value*, size_t> waiting_;  // moved when it is made: the slot that the call fills
-  std::unordered_set<const Value*> frozen_;
+  std::unordered_set<const Value*> frozen_, own_;
   std::unordered_map<const ir::Node*, std::pair<std::unique_ptr<PackedProduct>, const Value*>> packed_;
   std::unordered_map<const ir::Node*, const Value*> epilogues_;  // of a product: what it gives instead
   std::unordered_set<const ir::Node*> joined_;                   // that products do

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "codegen/fusion.h"
@@ -18,8 +19,8 @@ namespace graft {
 /// What the caller promises about inputs and results.
 struct Bindings {
   std::vector<InPlace> in_place;
-  std::vector<size_t>
-      frozen;  ///< inputs that stay the same from run to run, unless their version says otherwise
+  std::vector<size_t> frozen;  ///< inputs that seldom change from run to run
+  std::vector<size_t> own;     ///< of these, those that nobody but the program itself can write into
   /// Memory of results is used again once the caller has let it go. Not where forward and backward take
   /// turns: what the one holds back the other could use.
   bool keep_results = true;
@@ -30,12 +31,21 @@ struct Bindings {
 
 namespace graft::runtime {
 
+/// An input that a run in place writes into, and from which action on.
+struct WrittenInput {
+  size_t action, input;
+  std::string name;
+};
+
 struct Prepared {
   std::vector<Slot> slots;  ///< the graph's inputs come first
   std::deque<Action> actions;
   std::vector<size_t> results, last_views;
+  std::vector<WrittenInput> in_place;
+  std::vector<const Action*> packed;  ///< the products whose weights are laid out
   size_t inputs = 0, most_buffers = 0, table = none;
   int64_t arena_bytes = 0, extern_calls = 0, launches = 0;
+  int64_t looks_at_weights = 1;  ///< parts of weights that each run compares with what they were
   bool keep_results = true;
 
   /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.

@@ -45,18 +45,26 @@ class Scheduled : public Executable {
     frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), at::kCPU));
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
+    size_t next = 0;  // the action that is to be done
     try {
       look_at_table(*frame);
+      look_at_weights(*frame);
       if (logs(LogTopic::times)) {
-        for (const auto& action : program_.actions) timed(action, *frame, in_place);
+        for (; next < program_.actions.size(); ++next) timed(program_.actions[next], *frame, in_place);
         ++runs_;
       } else {
-        for (const auto& action : program_.actions) perform(action, *frame, in_place);
+        for (; next < program_.actions.size(); ++next) perform(program_.actions[next], *frame, in_place);
       }
       for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
       results.reserve(program_.results.size());
       for (const size_t slot : program_.results)
         results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
+    } catch (const std::exception& error) {
+      give_back(std::move(frame));
+      if (const auto changed = in_place ? changed_before(next) : ""; !changed.empty())
+        throw Error(std::string(error.what()) + "\nThe call was given up half way: it has already changed " +
+                    changed);
+      throw;
     } catch (...) {
       give_back(std::move(frame));
       throw;
@@ -75,6 +83,36 @@ class Scheduled : public Executable {
   std::string describe() const override { return text_; }
 
  private:
+  /// The inputs that a run in place has written into when an action fails, in words. What fails by its data
+  /// comes before the first of them (failures.h); this is for the rest, such as memory that ran out.
+  std::string changed_before(size_t action) const {
+    std::string names;
+    for (const auto& written : program_.in_place)
+      if (written.action < action)
+        names +=
+            (names.empty() ? "" : ", ") +
+            (written.name.empty() ? "input " + std::to_string(written.input) : "\"" + written.name + "\"");
+    return names;
+  }
+
+  /// All weights at one time, and before anything is done: this may find that one cannot be relied on.
+  void look_at_weights(Frame& frame) {
+    for (const auto* action : program_.packed)
+      frame.packed[action->packed_number] = action->packed->packed_for(frame.table[action->b]);
+    frame.watched.clear();
+    for (const auto* action : program_.packed)
+      if (const auto& packed = frame.packed[action->packed_number]; packed && packed->seen.parts() > 0)
+        frame.watched.push_back({&packed->seen, &frame.table[action->b], &action->weight});
+    if (frame.watched.empty()) return;
+    try {
+      for (int64_t look = 0; look < program_.looks_at_weights; ++look)
+        if (!runtime::check_next_part(frame.watched, turn_++)) return look_at_weights(frame);
+    } catch (const Mismatch&) {
+      for (const auto* action : program_.packed) action->packed->forget();
+      throw;
+    }
+  }
+
   at::Tensor view_of(const at::Tensor& root, const Slot& slot) const {
     return root.as_strided(slot.type.sizes, slot.type.strides, root.storage_offset() + slot.place);
   }
@@ -93,6 +131,7 @@ class Scheduled : public Executable {
                                 at::DataPtr(nullptr, at::kCPU), /*allocator=*/nullptr, /*resizable=*/false);
     frame->table.resize(program_.slots.size());
     frame->kept.resize(program_.slots.size());
+    frame->packed.resize(program_.packed.size());
     frame->pointers.resize(program_.most_buffers);
     for (size_t s = 0; s < program_.slots.size(); ++s) {
       const auto& slot = program_.slots[s];
@@ -120,6 +159,7 @@ class Scheduled : public Executable {
   void give_back(std::unique_ptr<Frame> frame) {
     for (size_t s = 0; s < program_.slots.size(); ++s)
       if (!program_.stays(program_.slots[s])) frame->table[s].reset();
+    for (auto& packed : frame->packed) packed.reset();
     frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
     const std::lock_guard<std::mutex> lock(pool_guard_);
     pool_.push_back(std::move(frame));
@@ -133,12 +173,9 @@ class Scheduled : public Executable {
     } else if (in_place && slot.into != none) {
       tensor = frame.table[slot.into];
     } else {
-      // Fresh pages cost more than the arithmetic on them: take the memory of an earlier run if it came back.
       auto& kept = frame.kept[number];
-      if (!kept || kept.use_count() > 1) kept = at::empty({bytes_of(slot.type)}, at::kByte).storage();
-      tensor = tensor_over(kept, slot.type, 0);
-      if (!program_.keep_results || slot.into != none)
-        kept = {};  // most runs are in place and do not need it
+      tensor = tensor_over(kept.take(bytes_of(slot.type)), slot.type, 0);
+      if (!program_.keep_results || slot.into != none) kept.drop();  // most runs are in place: no need for it
     }
   }
 
@@ -166,7 +203,10 @@ class Scheduled : public Executable {
       const auto& type = program_.slots[number].type;
       if (program_.slots[number].kind == Slot::Kind::made)
         tensor = at::empty_strided(type.sizes, type.strides, to_torch(type.dtype));
-      if (const auto bytes = static_cast<size_t>(bytes_of(type)); bytes > 0)
+      // An input's memory may have others' between its elements.
+      if (!type.is_dense())
+        tensor.zero_();
+      else if (const auto bytes = static_cast<size_t>(bytes_of(type)); bytes > 0)
         std::memset(tensor.data_ptr(), 0, bytes);
     }
   }
@@ -179,21 +219,22 @@ class Scheduled : public Executable {
     if (!needed) {
       leave_otherwise(action, frame);
     } else if (action.launcher) {
-      for (size_t i = 0; i < action.buffers.size(); ++i) {
-        const auto& buffer = action.buffers[i];
-        const auto& tensor = frame.table[buffer.slot];
-        // Asking for a pointer to write copies a tensor that shares its memory (weights mapped from a file).
-        auto* start = buffer.written ? tensor.data_ptr() : const_cast<void*>(tensor.const_data_ptr());
-        frame.pointers[i] = static_cast<char*>(start) + buffer.bytes;
-      }
+      // Asking for a pointer to write copies a tensor that shares its memory (weights mapped from a file):
+      // first, so that who reads the same tensor reads the copy.
+      for (const bool written : {true, false})
+        for (size_t i = 0; i < action.buffers.size(); ++i) {
+          const auto& buffer = action.buffers[i];
+          if (buffer.written != written) continue;
+          const auto& tensor = frame.table[buffer.slot];
+          auto* start = written ? tensor.data_ptr() : const_cast<void*>(tensor.const_data_ptr());
+          frame.pointers[i] = static_cast<char*>(start) + buffer.bytes;
+        }
       if (!action.launcher->launch(frame.pointers.data()))
         throw Error("[kernel] an index in the data is out of range, in " + action.what);
     } else if (action.product) {
       multiply(action, frame);
     } else if (in_place && action.update) {
-      const auto& [input, index, source, out, dim] = *action.update;
-      frame.table[out] = frame.table[input];
-      frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
+      update(action, frame);
     } else if (action.call) {
       action.call->run(frame.table);
       for (const auto& [from, to] : action.moves) {
@@ -204,14 +245,25 @@ class Scheduled : public Executable {
     for (const size_t slot : action.dead) frame.table[slot].reset();
   }
 
+  void update(const Action& action, Frame& frame) const {
+    const auto& [input, index, source, out, dim] = *action.update;
+    // index_copy_ would find a bad index when it has written by the ones before it.
+    const int64_t size = frame.table[input].dim() == 0 ? 1 : frame.table[input].size(dim);
+    const auto all = frame.table[index].contiguous();
+    const auto* places = all.const_data_ptr<int64_t>();
+    if (std::any_of(places, places + all.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
+      throw Error("[call] an index in the data is out of range, in " + action.what);
+    frame.table[out] = frame.table[input];
+    frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
+  }
+
   void multiply(const Action& action, Frame& frame) const {
     auto& out = frame.table[action.out];
     const auto& a = frame.table[action.a];
     const auto& b = frame.table[action.b];
     if (action.packed) {
       const auto bias = action.bias == none ? at::Tensor() : frame.table[action.bias];
-      // A tensor of inference mode has no version to go by.
-      out = b.is_inference() ? action.packed->run_plain(a, b, bias) : action.packed->run(a, b, bias);
+      out = action.packed->run(a, b, bias, frame.packed[action.packed_number].get());
       out = out.view(program_.slots[action.out].type.sizes);
       return;
     }
@@ -228,6 +280,7 @@ class Scheduled : public Executable {
   std::string text_;
   std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared();
   std::atomic<int64_t> runs_{0};
+  std::atomic<uint64_t> turn_{0};
   std::mutex pool_guard_;
   std::vector<std::unique_ptr<Frame>> pool_;
 };

@@ -2,45 +2,75 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "runtime/fingerprint.h"
 #include "runtime/training_watch.h"
 
 namespace graft::runtime {
 
-/// A tensor is known by its memory and its version: who writes through a raw pointer or data() must not
-/// expect to be noticed, but for an optimizer: a tensor that gradients are computed for is always another
-/// one. The memory is not kept alive, but no other tensor can be taken for it once it is gone.
+/// A tensor is known by its memory, its version, and samples of what is in it, since much is written past the
+/// version: through data(), by torch's C++ optimizers, through memory that another tensor shares. A tensor
+/// that gradients are computed for is always another one. The memory is not kept alive, but no other tensor
+/// can be taken for it once it is gone.
 class SeenTensor {
  public:
-  void see(const at::Tensor& tensor) {
-    storage_.reset();
-    trained_.reset();
-    if (tensor.is_inference() || (tensor.requires_grad() && !tensor.is_leaf())) return;
-    if (tensor.requires_grad()) trained_ = watch_for_gradients(tensor);
-    storage_.emplace(tensor.storage().getWeakStorageImpl());
-    data_ = tensor.const_data_ptr();
-    version_ = tensor._version();
+  /// None; no tensor is this one.
+  SeenTensor() = default;
+
+  /// Taken down before it is read: what is made of it may be kept only if it still is() this one afterwards.
+  /// Without an effort nobody else can write into it, and its version will do.
+  SeenTensor(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort);
+
+  /// Whether there is a way to see that it changes.
+  static bool can_be_seen(const at::Tensor& tensor) {
+    return !tensor.is_inference() && (!tensor.requires_grad() || tensor.is_leaf());
   }
 
-  /// Never for an inference tensor: it has no version to go by.
-  bool is(const at::Tensor& tensor) const {
-    return storage_ && !tensor.is_inference() &&
-           storage_->_unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
-           data_ == tensor.const_data_ptr() && version_ == tensor._version() &&
-           tensor.requires_grad() == (trained_ != nullptr) && !is_in_training(tensor);
-  }
+  bool is(const at::Tensor& tensor) const;
 
   /// Whether it may change before the next call without anybody's notice.
   bool is_in_training(const at::Tensor& tensor) const {
     return trained_ && tensor.requires_grad() && (*trained_ || tensor.grad().defined());
   }
 
+  size_t parts() const { return fingerprint_ ? fingerprint_->parts() : 0; }
+  /// Of a tensor that is() this one. False: somewhere else it has changed after all.
+  bool part_agrees(const at::Tensor& tensor, size_t part) const {
+    return fingerprint_->part_agrees(tensor, part);
+  }
+
  private:
+  bool is_same_memory(const at::Tensor& tensor) const;
+
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
   std::shared_ptr<const std::atomic<bool>> trained_;  ///< of a tensor that requires a gradient
+  std::shared_ptr<const Fingerprint> fingerprint_;
+  std::vector<int64_t> sizes_, strides_;
   const void* data_ = nullptr;
   int64_t version_ = 0;
+  uint64_t generation_ = 0;
 };
+
+/// What was made from any tensor is to be made anew.
+void forget_seen_tensors();
+
+/// What of weights is looked at exactly in each call, in turn: all of it within so many calls.
+constexpr int64_t kCallsForAll = 512, kSmallestPart = 4096;
+inline int64_t part_of_all(int64_t bytes) { return std::max(bytes / kCallsForAll, kSmallestPart); }
+
+/// Looks at the part of number `turn` (of all parts of all pairs, in a circle). True if it is as it was,
+/// false if one of the tensors is another by now, which happens while somebody writes into it. Mismatch if
+/// its version and its samples are the same and it was changed all the same.
+struct SeenPair {
+  const SeenTensor* seen;
+  const at::Tensor* tensor;
+  const std::string* name;
+};
+bool check_next_part(const std::vector<SeenPair>& pairs, uint64_t turn);
 
 }  // namespace graft::runtime

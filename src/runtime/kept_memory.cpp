@@ -1,0 +1,45 @@
+#include "runtime/kept_memory.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <atomic>
+
+namespace graft::runtime {
+namespace {
+
+/// One look at both counts, where torch has that: between two looks another thread could turn a weak pointer
+/// into a tensor. No weak pointers either: who has one could get the memory back, or take the next result for
+/// the tensor that it knew.
+template <class Pointer>
+bool has_no_other_owner(const Pointer& storage) {
+  if constexpr (requires { storage.is_uniquely_owned(); }) {
+    return storage.is_uniquely_owned();
+  } else {
+    const bool alone = storage.use_count() == 1 && storage.weak_use_count() == 1 && storage.use_count() == 1;
+    std::atomic_thread_fence(std::memory_order_acquire);  // what other threads did with it is over
+    return alone;
+  }
+}
+
+}  // namespace
+
+bool KeptMemory::is_ours_alone(size_t bytes) const {
+  if (!storage_ || !has_no_other_owner(storage_)) return false;
+  const auto& memory = storage_->data_ptr();
+  return storage_->nbytes() == bytes && memory.get() == data_ && memory.get_context() == context_ &&
+         memory.device().is_cpu();
+}
+
+c10::Storage KeptMemory::take(int64_t bytes) {
+  if (!is_ours_alone(static_cast<size_t>(bytes))) {
+    auto fresh = at::empty({bytes}, at::kByte);
+    c10::Storage storage = fresh.storage();
+    storage_ = c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+    data_ = storage_->data_ptr().get();
+    context_ = storage_->data_ptr().get_context();
+  }
+  return c10::Storage(storage_);
+}
+
+}  // namespace graft::runtime

@@ -1,0 +1,23 @@
+// Memory of a result, used again once the caller has let it go: fresh pages cost more than the arithmetic on
+// them.
+#pragma once
+#include <c10/core/Storage.h>
+
+#include <cstdint>
+
+namespace graft::runtime {
+
+class KeptMemory {
+ public:
+  /// Of so many bytes: the memory of an earlier run, if nobody can reach it any more, or else fresh memory.
+  c10::Storage take(int64_t bytes);
+  void drop() { storage_.reset(); }
+
+ private:
+  bool is_ours_alone(size_t bytes) const;
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  const void* data_ = nullptr;  // as it was made: a caller may free the memory by hand, or give it another
+  const void* context_ = nullptr;
+};
+
+}  // namespace graft::runtime
