@@ -34,7 +34,7 @@ enum class OnMismatch : uint8_t { error, eager };
 /// What programs without gradients may make of weights once and use in later calls (`automatic`): weights laid
 /// out as products like them, and what is computed from weights alone. A change is seen in the next call by a
 /// weight's version, its memory, or samples of what is in it; one that none of these show (a few elements
-/// written through a raw pointer or data()) is a Mismatch within some hundred calls. `off`: nothing is kept.
+/// written through a raw pointer or data()) is a Mismatch within a few thousand calls. `off`: nothing is kept.
 enum class Freeze : uint8_t { automatic, off };
 
 /// The options by their names on the command line; UsageError that lists the known ones. "inductor" is

@@ -25,8 +25,10 @@ class Fingerprint {
   size_t parts() const { return parts_.size(); }
 
  private:
+  const char* address(const char* data, int64_t place) const;
   uint64_t hash_samples(const char* data) const;
-  uint64_t hash_range(const char* data, int64_t begin, int64_t end) const;
+  template <class Add>
+  void each_run(const char* data, int64_t begin, int64_t end, Add add) const;
   uint64_t hash_part(const char* data, size_t part) const;
 
   /// The memory, in its order: runs of bytes, at distances.
@@ -35,7 +37,7 @@ class Fingerprint {
   };
   std::vector<Outer> outer_;  // the outermost comes first
   int64_t run_ = 0, total_ = 0, part_bytes_ = 0;
-  int64_t samples_ = 0;
+  int64_t pages_ = 0;  // of which samples are taken; 0: of all
   uint64_t sampled_ = 0;
   std::vector<uint64_t> parts_;
 };

@@ -114,7 +114,7 @@ class Preparation {
     if (!packed) return;
     packed_.emplace(&node, std::make_pair(std::move(packed), weight));
     // The more rows, the longer a call takes, and the more of a weight can be looked at in it.
-    constexpr int64_t rows_for_a_look = 16, most = 16;
+    constexpr int64_t rows_for_a_look = 32, most = 8;
     program_.looks_at_weights = std::clamp(x.sizes[0] / rows_for_a_look, program_.looks_at_weights, most);
   }
 
@@ -174,8 +174,8 @@ class Preparation {
   }
 
   void choose_memory(const codegen::Schedule& schedule) {
-    for (const auto* value : results_that_wait(schedule))
-      if (!leaves_.contains(value) && !product_of(*value->producer())) waiting_.emplace(value, none);
+    for (const auto* value : results_that_wait(schedule, leaves_))
+      if (!product_of(*value->producer())) waiting_.emplace(value, none);
     for (const auto& step : schedule.steps) {
       if (step.external) {
         if (const auto* onto = added_onto(*step.external, schedule)) {

@@ -60,7 +60,7 @@ class SeenTensor {
 void forget_seen_tensors();
 
 /// What of weights is looked at exactly in each call, in turn: all of it within so many calls.
-constexpr int64_t kCallsForAll = 512, kSmallestPart = 4096;
+constexpr int64_t kCallsForAll = 2048, kSmallestPart = 4096;
 inline int64_t part_of_all(int64_t bytes) { return std::max(bytes / kCallsForAll, kSmallestPart); }
 
 /// Looks at the part of number `turn` (of all parts of all pairs, in a circle). True if it is as it was,
