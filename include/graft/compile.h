@@ -31,10 +31,11 @@ enum class Mode : uint8_t { default_, reduce_overhead, max_autotune };
 enum class Backend : uint8_t { graft, aot_eager, eager };
 enum class Dynamic : uint8_t { automatic, on, off };
 enum class OnMismatch : uint8_t { error, eager };
-/// What programs without gradients may make of weights once and use in later calls (`automatic`): weights laid
-/// out as products like them, and what is computed from weights alone. A change is seen in the next call by a
-/// weight's version, its memory, or samples of what is in it; one that none of these show (a few elements
-/// written through a raw pointer or data()) is a Mismatch within a few thousand calls. `off`: nothing is kept.
+/// What programs without gradients may make of weights once and use in later calls (`automatic`): weights
+/// laid out as products like them, and what is computed from weights alone. A change is seen in the next call
+/// by a weight's version, its memory, or samples of what is in it; one that none of these show (a few
+/// elements written through a raw pointer or data()) is a Mismatch within a few thousand calls. `off`:
+/// nothing is kept.
 enum class Freeze : uint8_t { automatic, off };
 
 /// The options by their names on the command line; UsageError that lists the known ones. "inductor" is
@@ -80,10 +81,12 @@ struct Flat {
   std::vector<std::function<void()>> afterwards;
 };
 
-/// A result: its tensors, and the value they belong into.
+/// A result, and what the function put into parameters that are references: their tensors, the value these
+/// belong into, and what is in it that is not a tensor.
 struct Made {
   std::vector<at::Tensor> tensors;
-  std::shared_ptr<const void> frame;
+  std::shared_ptr<const void> frame = {};
+  std::vector<int64_t> fixed = {};
 };
 
 /// The original function over the tensors of its arguments.
@@ -128,6 +131,13 @@ class Replace : public LeafVisitor {
   size_t next_ = 0;
 };
 
+class Clear : public LeafVisitor {
+ public:
+  void tensor(at::Tensor& tensor) override { tensor.reset(); }
+  void fixed(int64_t) override {}
+  void refuse(const char*) override {}
+};
+
 }  // namespace detail
 
 template <class Signature>
@@ -147,12 +157,11 @@ class Compiled<R(Args...)> {
     const auto flat = flatten(values);
     const auto made = core_->call(flat, original(values));
     for (const auto& note : flat.afterwards) note();
-    if constexpr (!std::is_void_v<R>) {
-      auto result = *static_cast<const std::decay_t<R>*>(made.frame.get());
-      detail::Replace replace(made.tensors);
-      Leaves<std::decay_t<R>>::visit(result, replace);
-      return result;
-    }
+    auto frame = *static_cast<const Frame*>(made.frame.get());
+    detail::Replace replace(made.tensors);
+    visit(frame, replace);
+    if constexpr (writes) write_back(frame.arguments, std::index_sequence_for<Args...>(), args...);
+    if constexpr (!std::is_void_v<R>) return std::move(*frame.result);
   }
 
   /// What compilation makes of a call with these arguments: programs, breaks, guards, kernels, calls into
@@ -172,27 +181,58 @@ class Compiled<R(Args...)> {
     return flat;
   }
 
+  /// What a call gives: its result, and the arguments that the function may have put something else into.
+  using Result = std::conditional_t<std::is_void_v<R>, std::nullptr_t, std::decay_t<R>>;
+  template <class A>
+  static constexpr bool is_written =
+      std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>;
+  static constexpr bool writes = (is_written<Args> || ...);
+  struct Frame {
+    std::optional<Result> result;
+    std::conditional_t<writes, Values, std::tuple<>> arguments;
+  };
+
+  template <class A, class T>
+  static void visit_written(T& argument, LeafVisitor& visitor) {
+    if constexpr (is_written<A>) Leaves<T>::visit(argument, visitor);
+  }
+  static void visit(Frame& frame, LeafVisitor& visitor) {
+    if constexpr (!std::is_void_v<R>) Leaves<Result>::visit(*frame.result, visitor);
+    if constexpr (writes)
+      std::apply([&](auto&... mine) { (visit_written<Args>(mine, visitor), ...); }, frame.arguments);
+  }
+  template <class A, class T, class Given>
+  static void write_one(T& from, Given& to) {
+    if constexpr (is_written<A>) to = std::move(from);
+  }
+  template <size_t... i, class... Given>
+  static void write_back(Values& from, std::index_sequence<i...>, Given&... to) {
+    (write_one<Args>(std::get<i>(from), to), ...);
+  }
+
   detail::Original original(const Values& values) const {
     return [function = function_.get(), &values](const std::vector<at::Tensor>& tensors) {
       auto mine = values;
       detail::Replace replace(tensors);
       Leaves<Values>::visit(mine, replace);
-      detail::Made made;
-      if constexpr (std::is_void_v<R>) {
+      auto frame = std::make_shared<Frame>();
+      if constexpr (std::is_void_v<R>)
         std::apply(*function, mine);
-      } else {
-        auto result = std::make_shared<std::decay_t<R>>(std::apply(*function, mine));
-        detail::Flat flat;
-        detail::Collect collect(flat);
-        Leaves<std::decay_t<R>>::visit(*result, collect);
-        made.tensors = std::move(flat.tensors);
-        // The frame keeps the shape of the result, not its tensors.
-        const std::vector<at::Tensor> nothing(made.tensors.size());
-        detail::Replace clear(nothing);
-        Leaves<std::decay_t<R>>::visit(*result, clear);
-        made.frame = std::move(result);
+      else
+        frame->result.emplace(std::apply(*function, mine));
+      if constexpr (writes) frame->arguments = std::move(mine);
+      detail::Flat flat;
+      detail::Collect collect(flat);
+      visit(*frame, collect);
+      // The frame keeps the shape of the result, not its tensors.
+      const std::vector<at::Tensor> nothing(flat.tensors.size());
+      detail::Replace clear(nothing);
+      visit(*frame, clear);
+      if constexpr (writes) {
+        detail::Clear release;
+        Leaves<Values>::visit(frame->arguments, release);
       }
-      return made;
+      return detail::Made{std::move(flat.tensors), std::move(frame), std::move(flat.fixed)};
     };
   }
 

@@ -1,6 +1,5 @@
 // Batch normalisation's operators change the running statistics they are given and do not say so in their
-// schemas. Functionalisation believes the schemas; so during a capture they are replaced by twins that say
-// it.
+// schemas, which the recorder believes; so during a capture they are replaced by twins that say it.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -37,7 +36,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> declared_cudnn_batch_norm(
   return at::_batch_norm_with_update(input, weight, bias, mean, var, momentum, eps);
 }
 
-TORCH_LIBRARY_IMPL(aten, Functionalize, m) {
+TORCH_LIBRARY_IMPL(aten, Fake, m) {
   m.impl("native_batch_norm", declared_batch_norm);
   m.impl("cudnn_batch_norm", declared_cudnn_batch_norm);
 }

@@ -1,12 +1,12 @@
 #include "capture/capture.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/autograd.h>
 
 #include <unordered_map>
 
+#include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "capture/recorder.h"
 #include "graft/error.h"
@@ -15,63 +15,93 @@
 namespace graft {
 namespace {
 
-namespace functional = at::functionalization::impl;
+/// Parameters that are trained at times have gradients in the program, also while they are frozen.
+class WithGradients {
+ public:
+  WithGradients(const ModuleTree& modules, bool on) {
+    if (!on) return;
+    for (const auto& slot : modules.slots())
+      if (const auto& tensor = slot.tensor();
+          slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad())
+        frozen_.push_back(tensor);
+    set(true);
+  }
+  ~WithGradients() { set(false); }
+  WithGradients(const WithGradients&) = delete;
+  WithGradients& operator=(const WithGradients&) = delete;
 
-/// The plain tensor behind a stand-in, with all pending updates in it.
-at::Tensor plain(const at::Tensor& tensor) {
-  const Recorder::Below below;  // what a view shows is computed again, from the plain tensor it is a view of
-  functional::sync(tensor);
-  return functional::from_functional_tensor(tensor);
-}
+ private:
+  void set(bool on) {
+    for (auto& tensor : frozen_) tensor.set_requires_grad(on);
+  }
+  std::vector<at::Tensor> frozen_;
+};
 
 class Session {
  public:
-  explicit Session(const CaptureRequest& request)
-      : request_(request), recorder_([this](const at::Tensor& t) { return name_outside(t); }) {
+  explicit Session(const CaptureRequest& request) : request_(request) {
     const auto& slots = request.modules->slots();
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].tensor().defined()) slot_of_.emplace(slots[i].tensor().unsafeGetTensorImpl(), i);
+    observed_.recorder =
+        std::make_unique<Recorder>([this](const at::Tensor& t) { return name_outside(t); }, request.throws);
   }
 
-  Capture run() {
-    auto outputs = (*request_.function)(arguments());
-    forward(outputs);
-    find_mutations();
-    done_.forward_results = done_.result_values.size();
-    if (request_.gradients) backward(outputs);
-    finish(outputs);
-    return std::move(done_);
+  Observed run() {
+    const WithGradients at_times(*request_.modules, request_.gradients);
+    try {
+      enter_arguments();
+      observed_.outputs = (*request_.function)(request_.arguments);
+      describe_run();
+    } catch (const GraphBreak&) {
+      recorder().stop();
+      recorder().undo();
+      throw;
+    }
+    recorder().stop();
+    observed_.broken = recorder().broken();
+    observed_.backtrace = recorder().backtrace();
+    observed_.generators = recorder().generators();
+    observed_.generator_states = recorder().generator_states();
+    if (observed_.broken.empty()) observed_.capture = std::move(done_);
+    return std::move(observed_);
   }
 
  private:
-  std::vector<at::Tensor> arguments() {
-    std::vector<at::Tensor> stand_ins;
-    for (size_t i = 0; i < request_.arguments.size(); ++i) {
-      const auto& argument = request_.arguments[i];
-      if (!argument.defined()) {
-        stand_ins.emplace_back();
-        continue;
-      }
-      const size_t before = recorder_.inputs().size();
-      // An argument that is also a parameter or a buffer is bound as the argument it is.
-      stand_ins.push_back(
-          recorder_.stand_in(argument, {"arg" + std::to_string(i), argument.requires_grad()}));
-      if (recorder_.inputs().size() > before) done_.sources.push_back({Source::Kind::argument, i});
-    }
-    return stand_ins;
+  Recorder& recorder() { return *observed_.recorder; }
+  bool going_on() { return recorder().broken().empty(); }
+
+  void give_up(const std::string& reason) {
+    recorder().give_up(reason);
+    if (request_.throws) throw GraphBreak(reason);
   }
 
-  Recorder::Outside name_outside(const at::Tensor& tensor) {
+  void enter_arguments() {
+    for (size_t i = 0; i < request_.arguments.size(); ++i) {
+      const auto& argument = request_.arguments[i];
+      if (!argument.defined()) continue;
+      if (argument.is_neg()) return give_up("[capture] an argument has the negative bit");
+      try {
+        const size_t before = recorder().inputs().size();
+        // An argument that is also a parameter or a buffer is bound as the argument it is.
+        recorder().input(argument, "arg" + std::to_string(i));
+        if (recorder().inputs().size() > before) done_.sources.push_back({Source::Kind::argument, i});
+      } catch (const UsageError& error) {
+        return give_up(error.what());
+      }
+    }
+  }
+
+  std::string name_outside(const at::Tensor& tensor) {
     if (const auto slot = slot_of_.find(tensor.unsafeGetTensorImpl()); slot != slot_of_.end()) {
       done_.sources.push_back({Source::Kind::slot, slot->second});
       const auto& place = request_.modules->slots()[slot->second];
       if (place.buffer) remember(done_.sources.size() - 1, tensor);
-      const bool at_times = place.at_times && request_.gradients && tensor.is_floating_point();
-      return {place.path, tensor.requires_grad() || at_times};
+      return place.path;
     }
     done_.sources.push_back({Source::Kind::outside, done_.outside.size()});
     done_.outside.emplace_back(tensor.getIntrusivePtr());
-    return {"outside" + std::to_string(done_.outside.size() - 1), tensor.requires_grad()};
+    return "outside" + std::to_string(done_.outside.size() - 1);
   }
 
   /// Operators may write to a tensor without saying so in their schema; buffers are where that happens.
@@ -83,160 +113,234 @@ class Session {
   void refuse_secret_writes() {
     const Recorder::Pause pause;
     const at::NoGradGuard no_grad;
-    std::string changed;
-    for (const auto& [input, buffer, copy] : before_) {
-      if (at::equal(buffer, copy)) continue;
-      buffer.detach().copy_(copy);
-      changed = recorder_.graph().input_name(input);
-    }
-    if (!changed.empty())
-      throw GraphBreak("[capture] an operator changed " + changed + " although its schema says it would not");
+    for (const auto& [input, buffer, copy] : before_)
+      if (recorder().inputs()[input].region->version == 0 && !same(buffer, copy))
+        return give_up("[capture] an operator changed " + recorder().graph().input_name(input) +
+                       " although its schema says it would not");
   }
 
-  size_t add_result(ir::Value* value, const at::Tensor& plain_value) {
-    recorder_.graph().add_result(value);
-    done_.result_values.push_back(plain_value);
+  /// NaN is what NaN was.
+  static bool same(const at::Tensor& a, const at::Tensor& b) {
+    return at::equal(a, b) || (a.is_floating_point() && at::allclose(a, b, 0, 0, /*equal_nan=*/true));
+  }
+
+  size_t add_result(ir::Value* value, const at::Tensor& real) {
+    recorder().graph().add_result(value);
+    done_.result_values.push_back(real);
     return done_.result_values.size() - 1;
   }
 
-  size_t input_of(const at::Tensor& outside) {
-    for (size_t i = 0; i < recorder_.inputs().size(); ++i)
-      if (recorder_.inputs()[i].outside._unsafe_get_target() == outside.unsafeGetTensorImpl()) return i;
-    recorder_.stand_in(outside, name_outside(outside));
-    return recorder_.inputs().size() - 1;
+  void describe_run() {
+    if (!going_on()) return;
+    for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
+    if (going_on()) share_memory();
+    if (going_on()) find_mutations();
+    done_.forward_results = done_.result_values.size();
+    if (going_on() && request_.gradients) backward();
+    if (going_on()) finish();
   }
 
-  ir::Value* name_of_result(const at::Tensor& plain_value) {
-    auto* value = recorder_.find(plain_value);
-    if (!value)
-      throw GraphBreak("[capture] an output is a tensor that no recorded operator made (from_blob?)");
-    return value;
-  }
-
-  Output describe(const at::Tensor& output) {
-    Output place;
-    if (!output.defined()) return place;
-    // Code may give back a parameter as it is, with no call in between.
-    if (!functional::isFunctionalTensor(output))
-      return {.kind = Output::Kind::input, .index = input_of(output)};
-    const auto& inputs = recorder_.inputs();
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].stand_in.unsafeGetTensorImpl() == output.unsafeGetTensorImpl())
-        return {.kind = Output::Kind::input, .index = i};
-      if (storage_of(inputs[i].stand_in) != storage_of(output)) continue;
-      if (output.scalar_type() != inputs[i].stand_in.scalar_type())
-        throw GraphBreak("[capture] an output is a view of an input with another dtype");
-      // as_strided, which makes the view anew, divides a gradient among places that share memory; select
-      // would not.
-      if (output.requires_grad() && !inputs[i].value.is_non_overlapping_and_dense() &&
-          at::has_internal_overlap(inputs[i].value) == at::MemOverlap::Yes)
-        throw GraphBreak(
-            "[capture] an output is a view of an input that is expanded and requires a gradient");
-      return {.kind = Output::Kind::view,
-              .index = i,
-              .sizes = output.sizes().vec(),
-              .strides = output.strides().vec(),
-              .offset = output.storage_offset() - inputs[i].stand_in.storage_offset()};
+  Output describe(size_t number) {
+    const auto& output = observed_.outputs[number];
+    if (!output.defined()) return {};
+    for (size_t i = 0; i < number; ++i)
+      if (observed_.outputs[i].is_same(output) && done_.outputs[i].kind != Output::Kind::input)
+        return {.kind = Output::Kind::same, .index = i, .requires_grad = output.requires_grad()};
+    if (const auto input = recorder().input_of(output)) return {.kind = Output::Kind::input, .index = *input};
+    const auto place = recorder().place_of(output);
+    if (!place) {
+      if (history_of(output)) return refused("an output is a tensor that no recorded operator made");
+      // Code may give back a parameter as it is, with no call in between.
+      return {.kind = Output::Kind::input, .index = recorder().input(output, name_outside(output))};
     }
-    const auto value = plain(output);
-    place.kind = Output::Kind::computed;
-    place.index = add_result(name_of_result(value), value);
-    place.requires_grad = output.requires_grad();
-    return place;
+    if (output.is_neg()) return refused("an output has the negative bit");
+    if (place->region->empty) return refused("an output's memory was filled by no recorded operator");
+    if (place->region->input) return view_of_input(output, *place->region->input);
+    if (output.requires_grad() && !history_of(output))
+      return refused("an output is a leaf that the function made");
+    return {.kind = Output::Kind::computed,
+            .index = add_result(recorder().find(output), output),
+            .offset = output.storage_offset(),
+            .requires_grad = output.requires_grad()};
   }
 
-  void forward(const std::vector<at::Tensor>& outputs) {
-    for (const auto& output : outputs) done_.outputs.push_back(describe(output));
+  Output refused(const char* why) {
+    give_up(std::string("[capture] ") + why);
+    return {};
+  }
+
+  Output view_of_input(const at::Tensor& output, size_t input) {
+    const auto base = recorder().inputs()[input].tensor();
+    if (output.scalar_type() != base.scalar_type() || output.is_conj() != base.is_conj())
+      return refused("an output is a view of an input with another dtype, or conjugated");
+    // as_strided, which makes the view again, divides a gradient among places that share memory; select would
+    // not.
+    if (output.requires_grad() && !base.is_non_overlapping_and_dense() &&
+        at::has_internal_overlap(base) == at::MemOverlap::Yes)
+      return refused("an output is a view of an input that is expanded and requires a gradient");
+    if (base.requires_grad() && recorder().inputs()[input].region->version > 0)
+      return refused("an output is a view of an input that requires a gradient and is changed");
+    return {.kind = Output::Kind::view,
+            .index = input,
+            .sizes = output.sizes().vec(),
+            .strides = output.strides().vec(),
+            .offset = output.storage_offset() - base.storage_offset(),
+            .requires_grad = output.requires_grad()};
+  }
+
+  static std::pair<int64_t, int64_t> extent(const at::Tensor& tensor) {
+    const auto span = type_of(tensor).span();
+    return {tensor.storage_offset(), tensor.storage_offset() + span};
+  }
+
+  /// Outputs over the same memory: the whole is a result, the others are views of it, so that a write into
+  /// one is seen in the others, and autograd knows.
+  void share_memory() {
+    const auto& outputs = observed_.outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (done_.outputs[i].kind != Output::Kind::computed) continue;
+      const auto place = recorder().place_of(outputs[i]);
+      for (size_t k = 0; k < i; ++k) {
+        if (done_.outputs[k].kind != Output::Kind::computed && done_.outputs[k].kind != Output::Kind::piece)
+          continue;
+        if (storage_of(outputs[k]) != storage_of(outputs[i])) continue;
+        const auto [a0, a1] = extent(outputs[i]);
+        const auto [b0, b1] = extent(outputs[k]);
+        if ((a0 >= b1 || b0 >= a1) && a0 != a1 && b0 != b1) continue;
+        const bool k_is_whole = !recorder().place_of(outputs[k])->view;
+        if (!k_is_whole && place->view) {
+          if (!share_hidden(*place->region, k) || !share_hidden(*place->region, i)) return;
+          break;
+        }
+        const size_t whole = k_is_whole ? k : i, part = k_is_whole ? i : k;
+        if (outputs[whole].scalar_type() != outputs[part].scalar_type() || outputs[part].is_conj())
+          return give_up("[capture] an output is a view of another one with another dtype, or conjugated");
+        if (outputs[part].requires_grad() && !outputs[whole].requires_grad())
+          return give_up("[capture] an output requires a gradient and shares memory with one that does not");
+        done_.outputs[part] = {.kind = Output::Kind::part,
+                               .index = whole,
+                               .sizes = outputs[part].sizes().vec(),
+                               .strides = outputs[part].strides().vec(),
+                               .offset = outputs[part].storage_offset() - outputs[whole].storage_offset(),
+                               .requires_grad = outputs[part].requires_grad()};
+        if (part == i) break;
+      }
+    }
+  }
+
+  /// An output that overlaps another in a tensor that is not an output: that becomes a result.
+  bool share_hidden(const Memory::Region& whole, size_t part) {
+    const auto& output = observed_.outputs[part];
+    if (output.requires_grad() || to_torch(whole.type.dtype) != output.scalar_type() || output.is_conj()) {
+      give_up("[capture] outputs are overlapping views of a tensor that is not an output");
+      return false;
+    }
+    const Recorder::Pause pause;
+    const auto found = hidden_.find(&whole);
+    const size_t result =
+        found != hidden_.end()
+            ? found->second
+            : add_result(whole.value, output.as_strided(whole.type.sizes, whole.type.strides, whole.offset));
+    hidden_.emplace(&whole, result);
+    done_.outputs[part] = {.kind = Output::Kind::piece,
+                           .index = result,
+                           .sizes = output.sizes().vec(),
+                           .strides = output.strides().vec(),
+                           .offset = output.storage_offset() - whole.offset};
+    return true;
   }
 
   void find_mutations() {
-    for (size_t i = 0; i < recorder_.inputs().size(); ++i) {
-      const auto& input = recorder_.inputs()[i];
-      const auto value = plain(input.stand_in);
-      if (value.unsafeGetTensorImpl() == input.value.unsafeGetTensorImpl()) continue;
-      const auto name = "input " + recorder_.graph().input_name(i);
-      if (value.sizes() != input.value.sizes() || value.scalar_type() != input.value.scalar_type() ||
-          functional::unsafeGetFunctionalWrapper(input.stand_in)->has_metadata_mutation())
-        throw GraphBreak("[capture] the function changes the shape or the storage of " + name);
-      if (at::GradMode::is_enabled() && (input.stand_in.requires_grad()) &&
-          !functional::are_all_mutations_under_no_grad_or_inference_mode(input.stand_in))
-        throw GraphBreak("[capture] the function changes " + name + " in place and its gradient is wanted");
-      refuse_overlap(i, name);
-      done_.mutations.push_back({i, add_result(name_of_result(value), value)});
+    const Recorder::Pause pause;
+    for (size_t i = 0; i < recorder().inputs().size(); ++i) {
+      const auto& input = recorder().inputs()[i];
+      const auto tensor = input.tensor();
+      if (!tensor.defined()) continue;
+      const auto name = "input " + recorder().graph().input_name(i);
+      if (tensor.requires_grad() != input.required_grad || history_of(tensor) != input.history)
+        return give_up("[capture] the function changes " + name + " in place and its gradient is wanted");
+      if (!recorder().place_of(tensor))
+        return give_up("[capture] the function changes the shape or the storage of " + name);
+      if (input.region->version == 0) continue;
+      done_.mutations.push_back({i, add_result(input.region->value, tensor.detach())});
     }
   }
 
-  /// Two inputs that share memory are two values in the graph: if one is written the other would not see it.
-  void refuse_overlap(size_t mutated, const std::string& name) {
-    const auto& inputs = recorder_.inputs();
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (i != mutated && storage_of(inputs[i].value) == storage_of(inputs[mutated].value))
-        throw GraphBreak("[capture] the function changes " + name + ", whose memory it also reaches as " +
-                         recorder_.graph().input_name(i));
-  }
-
-  /// Any values will do for the graph; for the first check they should differ from place to place.
+  /// Any values will do for the graph; for a check they should differ from place to place.
   static at::Tensor tangent_like(const at::Tensor& output, size_t index) {
     const Recorder::Pause pause;
+    const at::NoGradGuard no_grad;
     const auto generator = at::detail::createCPUGenerator(/*seed_val=*/0x67726166 + index);
     const auto values = at::empty(output.sizes(), at::kFloat).normal_(0, 1, generator);
     if (!output.is_non_overlapping_and_dense())
-      return values.to(output.options());  // an expanded output cannot be written
-    return at::empty_strided(output.sizes(), output.strides(), output.options()).copy_(values);
+      return values.to(output.options().requires_grad(false));  // an expanded output cannot be written
+    return at::empty_strided(output.sizes(), output.strides(), output.options().requires_grad(false))
+        .copy_(values);
   }
 
-  void backward(const std::vector<at::Tensor>& outputs) {
-    std::vector<at::Tensor> roots, tangents, leaves;
+  void backward() {
+    std::vector<at::Tensor> roots, tangents, leaves, found;
     std::vector<size_t> leaf_inputs;
     // The tangents become inputs after all that the forward pass has touched.
-    const size_t known = recorder_.inputs().size();
-    for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t known = recorder().inputs().size();
+    for (size_t i = 0; i < observed_.outputs.size(); ++i) {
       if (done_.outputs[i].kind != Output::Kind::computed || !done_.outputs[i].requires_grad) continue;
-      tangent_values_.push_back(tangent_like(done_.result_values[done_.outputs[i].index], i));
-      roots.push_back(outputs[i]);
-      done_.tangent_inputs.push_back(recorder_.inputs().size());
-      tangents.push_back(recorder_.stand_in(tangent_values_.back(), {"tangent" + std::to_string(i), false}));
+      tangents.push_back(tangent_like(observed_.outputs[i], i));
+      roots.push_back(observed_.outputs[i]);
+      done_.tangent_inputs.push_back(recorder().inputs().size());
+      recorder().input(tangents.back(), "tangent" + std::to_string(i));
       done_.sources.push_back({Source::Kind::tangent, i});
     }
     if (roots.empty()) return;
-    for (size_t i = 0; i < known; ++i) {
-      if (!recorder_.inputs()[i].stand_in.requires_grad()) continue;
-      leaves.push_back(recorder_.inputs()[i].stand_in);
-      leaf_inputs.push_back(i);
+    for (size_t i = 0; i < known; ++i)
+      if (const auto tensor = recorder().inputs()[i].tensor(); tensor.defined() && tensor.requires_grad()) {
+        leaves.push_back(tensor);
+        leaf_inputs.push_back(i);
+      }
+    tangents_ = tangents;
+    try {
+      const WithoutHooks quiet(leaves);
+      // The graph is kept: the caller may get these outputs.
+      found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
+                                    /*allow_unused=*/true);
+    } catch (const GraphBreak&) {
+      throw;
+    } catch (const std::exception& error) {
+      const std::string text = error.what();  // torch appends a backtrace of its own after the first line
+      return give_up("[capture] the backward pass fails: " + text.substr(0, text.find('\n')));
     }
-    const auto found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/std::nullopt,
-                                             /*create_graph=*/false, /*allow_unused=*/true);
+    if (!going_on()) return;
     for (size_t i = 0; i < leaves.size(); ++i) {
       Gradient gradient{leaf_inputs[i], std::nullopt};
       if (found[i].defined()) {
-        const auto value = plain(found[i]);
-        gradient.result = add_result(name_of_result(value), value);
+        auto* value = found[i].layout() == at::kStrided ? recorder().find(found[i]) : nullptr;
+        if (!value) return give_up("[capture] a gradient is a tensor that no recorded operator made");
+        gradient.result = add_result(value, found[i]);
       }
       done_.gradients.push_back(gradient);
     }
   }
 
-  void finish(std::vector<at::Tensor>& outputs) {
-    outputs.clear();
+  void finish() {
     refuse_secret_writes();
     for (const auto& outside : done_.outside)
       if (outside.expired())
-        throw GraphBreak(
+        return give_up(
             "[capture] the function makes a tensor without the dispatcher (from_blob, data pointers)");
-    if (const auto kept = recorder_.escaped(done_.result_values); !kept.empty())
-      throw GraphBreak("[capture] the function keeps a tensor beyond the call, the result of " + kept +
-                       ": compiled code would not renew it");
-    for (const auto& input : recorder_.inputs()) done_.input_values.push_back(input.value);
-    done_.generators = std::move(recorder_.generators());
-    done_.graph = std::move(recorder_.graph());
+    const Recorder::Pause pause;
+    for (const auto& input : recorder().inputs())
+      done_.input_values.push_back(input.before.defined() ? input.before : input.tensor().detach());
+    done_.generators = recorder().generators();
+    done_.graph = std::move(recorder().graph());
     ir::verify(done_.graph);
   }
 
   const CaptureRequest& request_;
   Capture done_;
-  Recorder recorder_;
+  Observed observed_;
   std::unordered_map<const c10::TensorImpl*, size_t> slot_of_;
-  std::vector<at::Tensor> tangent_values_;
+  std::vector<at::Tensor> tangents_;
+  std::unordered_map<const Memory::Region*, size_t> hidden_;  // results that outputs are views of
   struct Remembered {
     size_t input;
     at::Tensor buffer, copy;
@@ -246,6 +350,35 @@ class Session {
 
 }  // namespace
 
-Capture capture(const CaptureRequest& request) { return Session(request).run(); }
+Observed::Observed() = default;
+Observed::~Observed() = default;
+Observed::Observed(Observed&&) noexcept = default;
+Observed& Observed::operator=(Observed&&) noexcept = default;
+
+void Observed::undo() const { recorder->undo(); }
+std::string Observed::escaped(const std::vector<at::Tensor>& results) const {
+  return recorder->escaped(results);
+}
+
+Observed observe(const CaptureRequest& request) { return Session(request).run(); }
+
+Capture capture(const CaptureRequest& request) {
+  auto watched = request;
+  watched.throws = true;
+  auto observed = observe(watched);
+  auto& made = *observed.capture;
+  for (const auto& mutation : made.mutations)
+    made.result_values[mutation.result] = made.result_values[mutation.result].clone();
+  observed.undo();
+  auto outputs = std::exchange(observed.outputs, {});
+  outputs.clear();
+  // Not detach(), whose result keeps what it is a view of.
+  for (auto& value : made.result_values)
+    if (value.defined()) value = value.tensor_data();
+  if (const auto kept = observed.escaped(made.result_values); !kept.empty())
+    throw GraphBreak("[capture] the function keeps a tensor beyond the call, the result of " + kept +
+                     ": compiled code would not renew it");
+  return std::move(made);
+}
 
 }  // namespace graft

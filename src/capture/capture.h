@@ -1,12 +1,13 @@
-// Runs a function once and gives what it did as a graph: forward, and where gradients are wanted backward
-// too.
+// Runs a function once, as eager code runs, and gives what it did as a graph: forward, and where gradients
+// are wanted backward too.
 //
-//   inputs of the graph    arguments, module slots, outside tensors (in the order of first use), then
+//   inputs of the graph    arguments, then module slots and outside tensors in the order of first use, then
 //   tangents results of the graph   computed outputs, new values of mutated inputs; then gradients
 #pragma once
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ namespace graft {
 struct Source {
   enum class Kind : uint8_t { argument, slot, outside, tangent } kind;
   size_t index;  ///< of the argument, of the tree's slot, into Capture::outside, of the output
+  bool operator==(const Source&) const = default;
 };
 
 /// How one output of the function comes about.
@@ -28,22 +30,28 @@ struct Output {
     undefined,
     computed,  ///< result `index` of the graph
     input,     ///< the very tensor that is input `index` of the graph
-    view       ///< of input `index`
+    view,      ///< of input `index`
+    part,      ///< a view of output `index`
+    piece,     ///< a view of result `index`, whose memory it shares with other outputs
+    same       ///< the very tensor that is output `index`
   } kind = Kind::undefined;
   size_t index = 0;
-  std::vector<int64_t> sizes = {}, strides = {};  ///< of a view
-  int64_t offset = 0;                             ///< over the input's own
+  std::vector<int64_t> sizes = {}, strides = {};  ///< of a view or part
+  int64_t offset = 0;  ///< over the input's or result's own; of a computed one: in its memory
   bool requires_grad = false;
+  bool operator==(const Output&) const = default;
 };
 
 struct Mutation {
   size_t input;   ///< of the graph
   size_t result;  ///< of the graph: the value it has after the call
+  bool operator==(const Mutation&) const = default;
 };
 
 struct Gradient {
   size_t input;                  ///< of the graph
   std::optional<size_t> result;  ///< none: the outputs do not depend on it
+  bool operator==(const Gradient&) const = default;
 };
 
 struct Capture {
@@ -57,23 +65,51 @@ struct Capture {
   std::vector<size_t> tangent_inputs;  ///< graph inputs, in the order of the outputs that require a gradient
   size_t forward_results = 0;
 
-  // Of this run, for the first check:
+  // Of this run, to check a program by:
   std::vector<at::Tensor> input_values;   ///< of every graph input, before mutation
   std::vector<at::Tensor> result_values;  ///< of every graph result
 };
 
-/// The function, called with stand-ins for its arguments (undefined ones stay undefined); gives its outputs.
+/// The function; gives its outputs.
 using Traceable = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 struct CaptureRequest {
   const Traceable* function;
   std::vector<at::Tensor> arguments;
   const ModuleTree* modules;
-  bool gradients;  ///< also the backward pass, for every input that requires a gradient
+  bool gradients;       ///< also the backward pass, for every input that requires a gradient
+  bool throws = false;  ///< what no graph can hold ends the function with a GraphBreak
 };
 
-/// GraphBreak where no graph can say what the function does. Whatever is thrown, no argument, parameter or
-/// buffer has changed; what the function's own code did besides has happened.
+class Recorder;
+
+/// One run of a function: what it gave and did is as if nobody had watched.
+struct Observed {
+  Observed();
+  ~Observed();
+  Observed(Observed&&) noexcept;
+  Observed& operator=(Observed&&) noexcept;
+
+  std::vector<at::Tensor> outputs;
+  std::optional<Capture> capture;            ///< none: see `broken`
+  std::string broken, backtrace;             ///< why no graph holds what it did
+  std::vector<at::Generator> generators;     ///< that were given to operators,
+  std::vector<at::Tensor> generator_states;  ///< and their states before
+  std::unique_ptr<Recorder> recorder;
+
+  /// Puts back what arguments, parameters and buffers held before the run. What the function's own code did
+  /// besides has happened.
+  void undo() const;
+  /// The first call whose result is alive although nobody should have it any more, in words; empty if none.
+  /// `results` are those that may be.
+  std::string escaped(const std::vector<at::Tensor>& results) const;
+};
+
+/// Runs the function once. What it throws is thrown; with `throws` also a GraphBreak, and then nothing it was
+/// given has changed.
+Observed observe(const CaptureRequest& request);
+
+/// The graph alone: nothing the function was given has changed afterwards. GraphBreak where there is none.
 Capture capture(const CaptureRequest& request);
 
 }  // namespace graft

@@ -1,5 +1,6 @@
 #include "capture/ivalue.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/function_schema.h>
 #include <c10/core/Layout.h>
 #include <c10/core/MemoryFormat.h>
@@ -131,6 +132,19 @@ ir::TensorType type_of(const at::Tensor& tensor) {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+at::Tensor row_of(const at::Tensor& tensor) {
+  return tensor.as_strided({type_of(tensor).span()}, {1}, tensor.storage_offset());
+}
+
+at::Tensor copy_as_it_lies(const at::Tensor& tensor, int64_t offset) {
+  const at::NoGradGuard no_grad;
+  const auto row = row_of(tensor.detach());
+  const auto memory = at::empty({offset + row.numel()}, row.options());
+  memory.slice(0, offset).copy_(row);
+  // A tensor of its own: autograd would take it for a view that was made without gradients.
+  return memory.as_strided(tensor.sizes(), tensor.strides(), offset).variable_data();
 }
 
 std::string name_of(const c10::OperatorHandle& op) {

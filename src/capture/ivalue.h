@@ -20,6 +20,12 @@ ir::TensorType type_of(const at::Tensor& tensor);
 /// The memory behind a tensor, to see whether two share it; null where there is none.
 const c10::StorageImpl* storage_of(const at::Tensor& tensor);
 
+/// A tensor's memory as one row of elements, from its first to its last.
+at::Tensor row_of(const at::Tensor& tensor);
+/// The same elements at the same places in memory of its own, `offset` elements from the start: a clone()
+/// lays out anew what has gaps, or several elements at one place. No gradients.
+at::Tensor copy_as_it_lies(const at::Tensor& tensor, int64_t offset = 0);
+
 /// "aten::mul.Tensor"
 std::string name_of(const c10::OperatorHandle& op);
 /// Error for a name that torch does not know.

@@ -1,12 +1,16 @@
 #include "capture/recorder.h"
 
-#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Backtrace.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
+#include <set>
+
+#include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
@@ -15,17 +19,12 @@
 namespace graft {
 namespace {
 
-namespace functional = at::functionalization::impl;
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
 
-// Both are free in programs without Python: one is meant for experiments above all other keys, the other is
-// where the C++ fake tensors of a Python process would be.
-constexpr DispatchKey swap_key = DispatchKey::TESTING_ONLY_GenericMode;
+// Free in programs without Python: it is where the C++ fake tensors of a Python process would be.
 constexpr DispatchKey record_key = DispatchKey::Fake;
-const DispatchKeySet capture_keys =
-    DispatchKeySet(swap_key) | DispatchKeySet(DispatchKey::Functionalize) | DispatchKeySet(record_key);
 
 thread_local Recorder* recorder = nullptr;
 
@@ -41,13 +40,6 @@ void each_tensor(const IValue& value, F f) {
   }
 }
 
-void swap_in_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (recorder)
-    recorder->swap_in(op, keys, stack);
-  else
-    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, swap_key), stack);
-}
-
 void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   if (recorder)
     recorder->record(op, keys, stack);
@@ -55,12 +47,10 @@ void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::
     op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), stack);
 }
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&swap_in_fallback>());
-}
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
 
 bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
+bool draws_numbers(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::nondeterministic_seeded); }
 
 bool gives_no_tensor(const c10::OperatorHandle& op) {
   const auto& returns = op.schema().returns();
@@ -68,13 +58,6 @@ bool gives_no_tensor(const c10::OperatorHandle& op) {
     return r.type()->isSubtypeOf(*c10::TensorType::get()) ||
            r.type()->isSubtypeOf(*c10::ListType::ofTensors());
   });
-}
-
-/// "add_": gives back its first argument, changed.
-bool in_place(const c10::OperatorHandle& op) {
-  const auto& name = op.schema().name();
-  return name.ends_with('_') && !name.ends_with("__") && op.schema().is_mutable() &&
-         op.schema().returns().size() == 1;
 }
 
 /// Indexing with numbers gives a known shape; only masks make it depend on the data.
@@ -88,6 +71,41 @@ bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stac
   return mask;
 }
 
+/// Makes a tensor and leaves its memory as it is.
+bool makes_empty(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {
+      "aten::empty",          "aten::empty_like",        "aten::empty_strided",
+      "aten::new_empty",      "aten::new_empty_strided", "aten::empty_permuted",
+      "aten::empty_quantized"};
+  return names.contains(op.schema().name());
+}
+
+/// Of an operator in place: what was there before does not matter.
+bool overwrites(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::copy_", "aten::fill_", "aten::zero_"};
+  return names.contains(op.schema().name()) || draws_numbers(op);
+}
+
+/// Operators in place whose twins give a tensor of the same dtype if all they are given have it.
+bool keeps_dtype(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::add_",       "aten::sub_",     "aten::mul_",
+                                              "aten::addcmul_",   "aten::addcdiv_", "aten::lerp_",
+                                              "aten::index_copy_"};
+  return names.contains(op.schema().name());
+}
+
+/// In bytes: from where to where a tensor lies in its storage.
+std::pair<int64_t, int64_t> extent(const ir::TensorType& type, int64_t offset) {
+  const auto size = ir::size_of(type.dtype);
+  return {offset * size, (offset + type.span()) * size};
+}
+
+bool overlap(const Memory::Region& a, const Memory::Region& b) {
+  const auto [a0, a1] = extent(a.type, a.offset);
+  const auto [b0, b1] = extent(b.type, b.offset);
+  return a0 < b1 && b0 < a1;
+}
+
 std::string common_scope(const std::string& a, const std::string& b) {
   const size_t n = std::min(a.size(), b.size());
   size_t i = 0, end = 0;
@@ -98,175 +116,258 @@ std::string common_scope(const std::string& a, const std::string& b) {
   return a.substr(0, a_ends || b_ends ? i : end);
 }
 
+/// Plain calls of the recorder's own: neither recorded nor seen by autograd.
+struct Aside {
+  Recorder::Pause pause;
+  at::AutoDispatchBelowADInplaceOrView below;
+};
+
 }  // namespace
 
 bool Recorder::active() { return recorder != nullptr; }
 
-at::Tensor Recorder::seen(const at::Tensor& tensor) { return recorder ? recorder->swapped(tensor) : tensor; }
+Recorder::Pause::Pause() : off_(DispatchKeySet(record_key)) {}
 
-Recorder::Pause::Pause() : off_(capture_keys) {}
-Recorder::Below::Below()
-    : off_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | DispatchKeySet(swap_key)) {}
-
-Recorder::Recorder(NameOutside name_outside)
+Recorder::Recorder(NameOutside name_outside, bool throws)
     : name_outside_(std::move(name_outside)),
+      throws_(throws),
       // On CUDA backward runs on the engine's own thread, which no recorder watches: gradients would silently
       // become constants.
       was_multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()),
-      was_reapplying_views_(functional::getFunctionalizationReapplyViewsTLS()),
       was_caching_casts_(at::autocast::is_autocast_cache_enabled()) {
   TORCH_CHECK(!recorder, "a capture is already at work on this thread");
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-  functional::setFunctionalizationReapplyViewsTLS(true);
-  // The cache would keep stand-ins of parameters beyond the capture.
+  // A cast that was cached in an earlier call is a tensor from nowhere.
   at::autocast::set_autocast_cache_enabled(false);
-  for (const auto key : {swap_key, DispatchKey::Functionalize, record_key})
-    c10::impl::tls_set_dispatch_key_included(key, true);
+  c10::impl::tls_set_dispatch_key_included(record_key, true);
   recorder = this;
 }
 
-Recorder::~Recorder() {
+Recorder::~Recorder() { stop(); }
+
+void Recorder::stop() {
+  if (!std::exchange(on_, false)) return;
   recorder = nullptr;
-  for (const auto key : {swap_key, DispatchKey::Functionalize, record_key})
-    c10::impl::tls_set_dispatch_key_included(key, false);
+  c10::impl::tls_set_dispatch_key_included(record_key, false);
   at::autocast::set_autocast_cache_enabled(was_caching_casts_);
-  functional::setFunctionalizationReapplyViewsTLS(was_reapplying_views_);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
 }
 
-void Recorder::enter(const at::Tensor& tensor, ir::Value* value) {
-  names_.insert_or_assign(tensor.unsafeGetTensorImpl(),
-                          Name{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), value});
+void Recorder::give_up(const std::string& reason, const std::string& backtrace) {
+  if (!reason_.empty()) return;
+  reason_ = reason;
+  backtrace_ = backtrace;
 }
 
-const at::Tensor* Recorder::known_stand_in(const at::Tensor& tensor) const {
-  const auto known = stand_ins_.find(tensor.unsafeGetTensorImpl());
+void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why) {
+  give_up(
+      "[capture] " + name_of(op) + " " + why + (last_scope_.empty() ? "" : ", near module " + last_scope_),
+      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48));
+  if (throws_) throw GraphBreak(reason_, backtrace_);
+}
+
+size_t Recorder::input(const at::Tensor& tensor, const std::string& name) {
+  if (const auto known = input_of(tensor)) return *known;
+  for (const auto& region : memory_.regions_of(tensor)) {
+    Memory::Region mine;
+    mine.type = type_of(tensor);
+    mine.offset = tensor.storage_offset();
+    if (region->version > 0 && overlap(*region, mine))
+      give_up("[capture] the function changes memory that it also reaches as " + name);
+  }
+  auto& value = graph_.add_input(name, type_of(tensor));
+  auto region = memory_.enter(tensor, value);
+  region->input = inputs_.size();
+  input_numbers_.insert_or_assign(tensor.unsafeGetTensorImpl(), inputs_.size());
+  inputs_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                     {},
+                     std::move(region),
+                     tensor.requires_grad(),
+                     history_of(tensor)});
+  return inputs_.size() - 1;
+}
+
+std::optional<size_t> Recorder::input_of(const at::Tensor& tensor) const {
+  const auto known = input_numbers_.find(tensor.unsafeGetTensorImpl());
   // An address may be used again after a tensor's death.
-  if (known == stand_ins_.end() || inputs_[known->second].outside.expired()) return nullptr;
-  return &inputs_[known->second].stand_in;
+  if (known == input_numbers_.end() || inputs_[known->second].outside.expired()) return std::nullopt;
+  return known->second;
 }
 
-at::Tensor Recorder::stand_in(const at::Tensor& tensor, const Outside& as) {
-  if (const auto* known = known_stand_in(tensor)) return *known;
-  const Pause pause;
-  const auto value = tensor.detach();
-  auto wrapped = functional::to_functional_tensor(value);
-  if (as.requires_grad) wrapped.set_requires_grad(true);
-  auto& in_graph = graph_.add_input(as.name, type_of(tensor));
-  enter(value, &in_graph);
-  stand_ins_.insert_or_assign(tensor.unsafeGetTensorImpl(), inputs_.size());
-  inputs_.push_back(
-      {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), wrapped, value, &in_graph});
-  return wrapped;
-}
-
-ir::Value* Recorder::find(const at::Tensor& value) const {
-  const auto found = names_.find(value.unsafeGetTensorImpl());
-  return found == names_.end() || found->second.alive.expired() ? nullptr : found->second.value;
+ir::Value* Recorder::find(const at::Tensor& tensor) {
+  if (!reason_.empty()) return nullptr;
+  auto place = memory_.find(tensor);
+  if (!place) place = memory_.find_twin(tensor);
+  return place ? &memory_.read(*place) : nullptr;
 }
 
 std::string Recorder::escaped(const std::vector<at::Tensor>& results) const {
+  // Autograd has a view keep what it is a view of.
+  std::unordered_map<const c10::TensorImpl*, size_t> owners;
+  for (const auto& r : results)
+    if (r.defined() && r.is_view()) ++owners[r._base().unsafeGetTensorImpl()];
   const auto may_live = [&](const c10::TensorImpl* impl) {
-    for (const auto& r : results)
-      if (r.unsafeGetTensorImpl() == impl) return true;
-    for (const auto& input : inputs_)
-      if (input.value.unsafeGetTensorImpl() == impl) return true;
-    return false;
+    size_t times = 0;
+    for (const auto& r : results) times += r.unsafeGetTensorImpl() == impl;
+    if (const auto base = owners.find(impl); base != owners.end()) times += base->second;
+    return (times > 0 && c10::raw::intrusive_ptr::use_count(const_cast<c10::TensorImpl*>(impl)) <= times) ||
+           input_numbers_.contains(impl);
   };
-  const ir::Node* first = nullptr;
-  for (const auto& [impl, name] : names_) {
-    if (name.alive.expired() || may_live(impl) || !name.value->producer()) continue;
-    if (!first || name.value->id() < first->output().id()) first = name.value->producer();
-  }
+  const ir::Value* first = nullptr;
+  memory_.each_alive([&](const c10::TensorImpl* impl, const Memory::Place& place) {
+    if (may_live(impl)) return;
+    const auto* value = place.view ? place.view->value : place.region->value;
+    if (!first || value->id() < first->id()) first = value;
+  });
   if (!first) return "";
-  return first->op() + (first->scope().empty() ? "" : " in " + first->scope());
+  const auto* node = first->producer();
+  if (!node) return "a call that shows an input";
+  return node->op() + (node->scope().empty() ? "" : " in " + node->scope());
 }
 
-at::Tensor Recorder::swapped(const at::Tensor& tensor) {
-  if (!tensor.defined() || functional::isFunctionalTensor(tensor)) return tensor;
-  // Sizes are worked out on meta tensors by functionalisation itself.
-  if (tensor.is_meta()) return tensor;
-  // A C++ number on its way into an operator is part of the program, not data.
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
-  if (const auto* known = known_stand_in(tensor)) return *known;
-  return stand_in(tensor, name_outside_(tensor));
+void Recorder::undo() const {
+  const Aside aside;
+  for (const auto& input : inputs_)
+    if (const auto tensor = input.tensor(); tensor.defined() && input.before.defined())
+      row_of(tensor).copy_(row_of(input.before));
 }
 
-void Recorder::swap_in(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  const size_t count = op.schema().arguments().size();
-  for (size_t i = stack->size() - count; i < stack->size(); ++i) {
-    IValue& value = (*stack)[i];
-    if (value.isTensor()) {
-      value = swapped(value.toTensor());
-    } else if (value.isTensorList()) {
-      auto tensors = value.toTensorVector();
-      for (auto& t : tensors) t = swapped(t);
-      value = std::move(tensors);
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> tensors;
-      for (const std::optional<at::Tensor> t : value.toOptionalTensorList())
-        tensors.push_back(t ? std::optional(swapped(*t)) : t);
-      value = std::move(tensors);
-    }
-  }
-  const c10::impl::ExcludeDispatchKeyGuard off(swap_key);
-  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, swap_key), stack);
-}
-
-void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why) const {
-  throw GraphBreak(
-      "[capture] " + name_of(op) + " " + why + (last_scope_.empty() ? "" : ", near module " + last_scope_),
-      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48));
-}
-
-void Recorder::refuse_breaks(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  if (reads_on_host(op)) break_at(op, "reads a tensor's value on the host");
-  if (shape_depends_on_data(op, stack)) break_at(op, "has a result whose shape depends on the data");
-  const auto& schema = op.schema();
-  if (schema.is_mutable())
-    break_at(op, "changes a tensor that is neither an argument, nor in the module, nor made by the function");
-}
-
-ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op) {
-  if (auto* known = find(tensor)) return known;
+ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
-    const Pause pause;
-    const auto number = tensor.is_floating_point()          ? ir::Attribute(tensor.item<double>())
+    // A C++ number on its way into an operator is part of the program, not data.
+    const Aside aside;
+    const auto number = tensor.is_complex()                 ? std::optional<ir::Attribute>()
+                        : tensor.is_floating_point()        ? ir::Attribute(tensor.item<double>())
                         : tensor.scalar_type() == at::kBool ? ir::Attribute(tensor.item<bool>())
                                                             : ir::Attribute(tensor.item<int64_t>());
-    auto& node = graph_.add_node("graft::number", {{"value", number}}, {type_of(tensor)});
-    enter(tensor, &node.output());
-    return &node.output();
+    if (number) return &graph_.add_node("graft::number", {{"value", *number}}, {type_of(tensor)}).output();
   }
-  break_at(op, "got a tensor that was made inside the function without the dispatcher (from_blob?)");
+  auto place = memory_.find(tensor);
+  if (!place) {
+    // Autograd makes tensor objects of its own for what it saved, of the memory it was in. Elsewhere a tensor
+    // over an input's memory may be one that the function reaches besides its arguments.
+    const bool in_backward = torch::autograd::get_current_graph_task_id() >= 0;
+    auto twin = memory_.find_twin(tensor);
+    if (twin && (in_backward || !twin->region->input)) {
+      memory_.enter_twin(tensor, *twin);
+      place = std::move(twin);
+    }
+  }
+  if (!place) {
+    for (const auto& region : memory_.regions_of(tensor))
+      if (!region->input) {
+        break_at(op, "got a tensor over the memory of another that was made without the dispatcher");
+        return nullptr;
+      }
+    const auto number = input(tensor, name_outside_(tensor));
+    if (!reason_.empty()) return nullptr;
+    return inputs_[number].region->value;
+  }
+  if (reads && place->region->empty) {
+    break_at(op, "reads a tensor that no recorded operator filled (data pointers, from_blob?)");
+    return nullptr;
+  }
+  return &memory_.read(*place);
 }
 
-std::vector<ir::NamedArgument> Recorder::arguments_of(const c10::OperatorHandle& op,
-                                                      const torch::jit::Stack& stack) {
-  const auto& declared = op.schema().arguments();
+struct Recorder::Call {
+  const c10::OperatorHandle& op;
+  DispatchKeySet keys;
+  torch::jit::Stack* stack;
+  std::vector<IValue> given = {};
+  mutable bool done = false;  // its results are on the stack
+
+  Call(const c10::OperatorHandle& o, DispatchKeySet k, torch::jit::Stack* s) : op(o), keys(k), stack(s) {
+    given.assign(s->end() - static_cast<int64_t>(o.schema().arguments().size()), s->end());
+  }
+  void pass() const {
+    run(op, *stack);
+    done = true;
+  }
+  void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const {
+    const c10::impl::ExcludeDispatchKeyGuard off{DispatchKeySet(record_key)};
+    what.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), &on);
+  }
+  /// The results as one list, undefined ones too; nothing if one is no tensor.
+  static std::optional<std::vector<at::Tensor>> results(const torch::jit::Stack& stack, size_t count) {
+    std::vector<at::Tensor> made;
+    for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+      if (stack[i].isTensorList())
+        for (const at::Tensor& t : stack[i].toTensorVector()) made.push_back(t);
+      else if (stack[i].isTensor())
+        made.push_back(stack[i].toTensor());
+      else
+        return std::nullopt;
+    }
+    return made;
+  }
+};
+
+bool Recorder::refuse(const Call& call) {
+  if (reads_on_host(call.op))
+    break_at(call.op, "reads a tensor's value on the host");
+  else if (shape_depends_on_data(call.op, *call.stack))
+    break_at(call.op, "has a result whose shape depends on the data");
+  for (const auto& value : call.given)
+    each_tensor(value, [&](const at::Tensor& t) {
+      if (t.is_neg()) break_at(call.op, "got a tensor with the negative bit");
+    });
+  return !reason_.empty();
+}
+
+std::optional<ir::Attribute> Recorder::attribute_of(const IValue& value, const c10::Type& type) {
+  const size_t before = generators_.size();
+  auto attribute = to_attribute(value, type, generators_);
+  if (generators_.size() == before) return attribute;
+  for (size_t i = 0; i < before; ++i)
+    if (generators_[i] == generators_.back()) {
+      generators_.pop_back();
+      return ir::Symbol{std::string(generator_symbol) + std::to_string(i)};
+    }
+  const std::lock_guard<std::mutex> lock(generators_.back().mutex());
+  const Aside aside;
+  generator_states_.push_back(generators_.back().get_state());
+  return attribute;
+}
+
+/// The call's arguments for the operator `as`: its own, or its twin without those that results are written
+/// into.
+std::optional<std::vector<ir::NamedArgument>> Recorder::arguments_of(const Call& call,
+                                                                     const c10::OperatorHandle& as) {
+  const auto& declared = call.op.schema().arguments();
   std::vector<ir::NamedArgument> arguments;
   arguments.reserve(declared.size());
-  for (size_t i = 0; i < declared.size(); ++i) {
-    const IValue& value = stack[stack.size() - declared.size() + i];
-    const auto& name = declared[i].name();
+  for (size_t i = 0, k = 0; i < declared.size(); ++i) {
+    if (declared[i].is_out() && as.schema().name() == call.op.schema().name() && !as.schema().is_mutable())
+      continue;
+    const auto& twin = as.schema().arguments()[k++];
+    const IValue& value = call.given[i];
+    const auto& name = twin.name();
+    const bool written = declared[i].alias_info() && declared[i].alias_info()->isWrite();
+    const bool reads = !makes_empty(call.op) && !(written && overwrites(call.op));
     if (value.isTensor()) {
       if (value.toTensor().defined())
-        arguments.push_back({name, use(value.toTensor(), op)});
+        arguments.push_back({name, use(value.toTensor(), call.op, reads)});
       else
         arguments.push_back({name, ir::Attribute(ir::Undefined{})});
     } else if (value.isTensorList() || value.isOptionalTensorList()) {
       ir::ValueList list;
       for (const IValue& item : value.toListRef())
-        list.push_back(item.isNone() || !item.toTensor().defined() ? nullptr : use(item.toTensor(), op));
+        list.push_back(item.isNone() || !item.toTensor().defined() ? nullptr
+                                                                   : use(item.toTensor(), call.op, reads));
       arguments.push_back({name, std::move(list)});
     } else {
       // What the schema says anyway is left out, so that a graph can be read.
-      const auto& standard = declared[i].default_value();
+      const auto& standard = twin.default_value();
       if (standard && (standard->isNone() ? value.isNone() : !value.isNone() && *standard == value)) continue;
-      auto attribute = to_attribute(value, *declared[i].real_type(), generators_);
-      if (!attribute) break_at(op, "has an argument \"" + name + "\" that a graph cannot hold");
+      auto attribute = attribute_of(value, *twin.real_type());
+      if (!attribute) {
+        break_at(call.op, "has an argument \"" + name + "\" that a graph cannot hold");
+        return std::nullopt;
+      }
       arguments.push_back({name, std::move(*attribute)});
     }
+    if (!reason_.empty()) return std::nullopt;
   }
   return arguments;
 }
@@ -301,60 +402,195 @@ std::string Recorder::scope_of(const std::vector<ir::NamedArgument>& arguments) 
   return parameter ? *parameter : scope.value_or("");
 }
 
-void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  const auto redispatch = [&] {
-    const c10::impl::ExcludeDispatchKeyGuard off(capture_keys);
-    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), stack);
-  };
-  const auto& schema = op.schema();
-  const size_t count = schema.arguments().size();
-  bool meta = false;  // functionalisation runs each operator once more on meta tensors, to get sizes
-  for (size_t i = stack->size() - count; i < stack->size(); ++i) {
-    each_tensor((*stack)[i], [&](const at::Tensor& t) { meta |= t.is_meta(); });
-    if ((*stack)[i].isDevice()) meta |= (*stack)[i].toDevice().is_meta();
-  }
-  if (meta && !in_place(op)) return redispatch();
-  if (meta) {
-    // Some operators (logical_and_, which the gradient of clamp uses) have no kernel for meta tensors outside
-    // Python. What works in place keeps its sizes, so nothing is lost but a check.
-    const size_t base = stack->size() - count;
-    const IValue self = (*stack)[base];
-    try {
-      redispatch();
-    } catch (const c10::NotImplementedError&) {
-      stack->resize(base);
-      stack->push_back(self);
-    }
-    return;
-  }
-  if (gives_no_tensor(op) && !reads_on_host(op))
-    return redispatch();  // promote_types and the like: about types
-
-  refuse_breaks(op, *stack);
-  auto arguments = arguments_of(op, *stack);
-  redispatch();
-  std::vector<ir::TensorType> types;
-  std::vector<at::Tensor> made;
-  for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
-    const IValue& value = (*stack)[i];
-    if (value.isTensor() || value.isTensorList()) {
-      if (value.isTensor() && !value.toTensor().defined()) {
-        // A gradient that was not asked for: the place stays, with a type nobody may read.
-        types.push_back({ir::DType::f32, {0}, {1}, {}});
-        made.emplace_back();
-        continue;
-      }
-      each_tensor(value, [&](const at::Tensor& t) { types.push_back(type_of(t)), made.push_back(t); });
-    } else {
-      break_at(op, "gives back something that is no tensor");
-    }
-  }
+ir::Node& Recorder::add_node(const c10::OperatorHandle& op, std::vector<ir::NamedArgument> arguments,
+                             std::vector<ir::TensorType> types) {
   auto scope = scope_of(arguments);
   auto& node = graph_.add_node(name_of(op), std::move(arguments), std::move(types));
   if (!scope.empty()) last_scope_ = scope;
   node.set_scope(std::move(scope));
-  for (size_t i = 0; i < made.size(); ++i)
-    if (made[i].defined()) enter(made[i], &node.output(i));
+  return node;
+}
+
+void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value& value) {
+  if (!made.defined()) return;
+  const auto* storage = storage_of(made);
+  const at::Tensor* source = nullptr;
+  std::vector<at::Tensor> given;
+  for (const auto& argument : call.given)
+    each_tensor(argument, [&](const at::Tensor& t) { given.push_back(t); });
+  for (const auto& t : given)
+    if (!source && storage && storage_of(t) == storage) source = &t;
+  if (source && source->is_same(made)) return;
+  if (!storage || (!source && !memory_.regions_of(made).empty()) ||
+      (source && (ir::kind_of(value.producer()->op()) != ir::OpKind::view || given.size() != 1))) {
+    break_at(call.op, "gives a tensor over memory that a graph does not know");
+    return;
+  }
+  if (source) {
+    memory_.enter_view(made, *memory_.find(*source), value);
+    return;
+  }
+  memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;
+}
+
+/// A gradient that was not asked for is undefined: the place stays, with a type nobody may read.
+static ir::TensorType type_or_none(const at::Tensor& tensor) {
+  return tensor.defined() ? type_of(tensor) : ir::TensorType{ir::DType::f32, {0}, {1}, {}};
+}
+
+void Recorder::record_pure(Call& call) {
+  auto arguments = arguments_of(call, call.op);
+  call.pass();
+  if (!arguments) return;
+  const auto made = Call::results(*call.stack, call.op.schema().returns().size());
+  if (!made) return break_at(call.op, "gives back something that is not a tensor");
+  std::vector<ir::TensorType> types;
+  for (const auto& t : *made) types.push_back(type_or_none(t));
+  auto& node = add_node(call.op, std::move(*arguments), std::move(types));
+  for (size_t i = 0; i < made->size(); ++i) enter_result(call, (*made)[i], node.output(i));
+}
+
+bool Recorder::may_write(const at::Tensor& tensor, const c10::OperatorHandle& op) {
+  const auto place = memory_.find(tensor);
+  if (!place) {
+    break_at(op, "changes a tensor that is neither an argument, nor in the module, nor made by the function");
+    return false;
+  }
+  if (!place->region->input) return true;
+  auto& mine = inputs_[*place->region->input];
+  for (const auto& other : memory_.regions_of(tensor))
+    if (other != place->region && overlap(*other, *place->region)) {
+      break_at(op, "changes " + graph_.input_name(*place->region->input) +
+                       ", whose memory the function also reaches as " + graph_.input_name(*other->input));
+      return false;
+    }
+  if (!mine.before.defined()) {
+    const Aside aside;
+    mine.before = copy_as_it_lies(mine.tensor());
+  }
+  return true;
+}
+
+/// A call that writes, as it goes into the graph.
+struct Recorder::Write {
+  std::vector<at::Tensor> mutated;  // in the order of the twin's last results
+  std::vector<at::Tensor> fresh;
+  std::vector<ir::TensorType> types;  // of the twin's results
+};
+
+/// Runs the call, and where the twin's results may be of another dtype or layout than what is written to, the
+/// twin before it.
+void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
+  const auto dtype = write.mutated.empty() ? at::kFloat : write.mutated[0].scalar_type();
+  bool alike = at::isFloatingType(dtype) && form.fresh == 0;
+  for (const auto& value : call.given)
+    each_tensor(value, [&](const at::Tensor& t) {
+      alike &= t.scalar_type() == dtype || t.unsafeGetTensorImpl()->is_wrapped_number() ||
+               (t.dim() == 0 && t.is_floating_point()) || !t.is_floating_point();
+    });
+  if (overwrites(call.op) || (alike && keeps_dtype(call.op))) {
+    call.pass();
+    for (const auto& t : write.mutated) {
+      auto type = type_of(t);
+      // Random numbers come in the order in which they lie in memory.
+      if (!draws_numbers(call.op) && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+      write.types.push_back(std::move(type));
+    }
+    return;
+  }
+  std::optional<std::vector<at::Tensor>> twins;
+  try {
+    torch::jit::Stack stack;
+    for (size_t i = 0; i < call.given.size(); ++i)
+      if (!call.op.schema().arguments()[i].is_out()) stack.push_back(call.given[i]);
+    call.run(form.op, stack);
+    twins = Call::results(stack, stack.size());
+  } catch (const c10::Error&) {
+    // Then the call itself fails, too, or torch knows more of it than of its twin.
+  }
+  call.pass();
+  const size_t changed = write.mutated.size();
+  bool fits = twins && twins->size() >= changed;
+  const size_t fresh = fits ? twins->size() - changed : 0;
+  for (size_t i = 0; fits && i < changed; ++i) fits = (*twins)[fresh + i].sizes() == write.mutated[i].sizes();
+  if (!fits) return break_at(call.op, "writes to a tensor in a way that no graph can hold");
+  for (const auto& t : *twins) write.types.push_back(type_or_none(t));
+  const auto& schema = call.op.schema();
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    const auto& result = call.stack->at(call.stack->size() - schema.returns().size() + i);
+    if (!schema.returns()[i].alias_info())
+      each_tensor(result, [&](const at::Tensor& t) { write.fresh.push_back(t); });
+  }
+  if (write.fresh.size() != fresh) break_at(call.op, "gives other results than its twin without writes");
+}
+
+void Recorder::record_write(Call& call) {
+  if (call.op.hasTag(at::Tag::inplace_view)) return record_new_sizes(call);
+  const auto form = functional_form(call.op);
+  if (!form) {
+    break_at(call.op, "changes its arguments, and torch has no operator that gives their new values");
+    return call.pass();
+  }
+  auto arguments = arguments_of(call, form->op);
+  Write write;
+  for (const size_t i : form->mutated)
+    each_tensor(call.given[i], [&](const at::Tensor& t) {
+      if (reason_.empty()) use(t, call.op, false);
+      write.mutated.push_back(t);
+    });
+  for (const auto& t : write.mutated)
+    if (!reason_.empty() || !may_write(t, call.op)) return call.pass();
+  if (!arguments) return call.pass();
+  run_write(call, *form, write);
+  if (!reason_.empty()) return;
+  auto& node = add_node(form->op, std::move(*arguments), std::move(write.types));
+  for (size_t i = 0; i < write.fresh.size(); ++i) enter_result(call, write.fresh[i], node.output(i));
+  for (size_t i = 0; i < write.mutated.size(); ++i)
+    if (!memory_.write(*memory_.find(write.mutated[i]), node.output(write.fresh.size() + i)))
+      return break_at(call.op, "writes through a view that no graph can hold");
+}
+
+/// transpose_ and its like: the tensor object becomes a view of what it was.
+void Recorder::record_new_sizes(Call& call) {
+  const auto self = call.given[0].isTensor() ? call.given[0].toTensor() : at::Tensor();
+  const auto form = functional_form(call.op);
+  const auto place = self.defined() ? memory_.find(self) : std::nullopt;
+  const auto* storage = storage_of(self);
+  if (!form || !place || input_of(self)) {
+    break_at(call.op, "changes the sizes or the memory of a tensor");
+    return call.pass();
+  }
+  auto arguments = arguments_of(call, form->op);
+  call.pass();
+  if (!arguments) return;
+  if (storage_of(self) != storage) return break_at(call.op, "changes the memory of a tensor");
+  auto& node = add_node(form->op, std::move(*arguments), {type_of(self)});
+  memory_.enter_view(self, *place, node.output());
+}
+
+void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+  Call call(op, keys, stack);
+  bool meta = false;  // about sizes
+  for (const auto& value : call.given) {
+    each_tensor(value, [&](const at::Tensor& t) { meta |= t.is_meta(); });
+    if (value.isDevice()) meta |= value.toDevice().is_meta();
+  }
+  // promote_types and the like are about types.
+  if (!reason_.empty() || meta || (gives_no_tensor(op) && !reads_on_host(op))) return call.pass();
+  if (refuse(call)) return call.pass();
+  try {
+    if (op.schema().is_mutable())
+      record_write(call);
+    else
+      record_pure(call);
+  } catch (const GraphBreak&) {
+    throw;
+  } catch (const Error& error) {
+    // A tensor of a kind that graphs do not have: before the call, or among its results.
+    give_up(error.what());
+    if (throws_) throw GraphBreak(reason_);
+    if (!call.done) call.pass();
+  }
 }
 
 }  // namespace graft

@@ -1,9 +1,9 @@
 // Writes every ATen call made on this thread into a graph, while one is at work.
 //
-// Two dispatch keys are switched on for the thread. The upper one stands above autograd and swaps each
-// outside tensor (parameter, buffer, whatever the code reaches) for a stand-in, so that autograd,
-// functionalisation and the graph all see one leaf. The lower one stands under autograd and functionalisation
-// and writes down what arrives: calls on plain tensors, with no mutation and no aliasing left.
+// The code that is recorded runs as it always does: on its own tensors, with autograd above and ATen's
+// kernels below. One dispatch key is switched on for the thread, under autograd and the bookkeeping of views;
+// its fallback sees each call with plain tensors, writes it down and lets it pass. What no graph can hold
+// ends the recording, not the code. Writes into memory become new values (capture/memory.h).
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/functional_form.h"
+#include "capture/memory.h"
 #include "ir/graph.h"
 
 namespace graft {
@@ -22,10 +24,6 @@ class Recorder {
  public:
   /// Whether one is at work on this thread.
   static bool active();
-
-  /// What the code being recorded sees of a tensor: its stand-in; the tensor itself where nothing is
-  /// recorded.
-  static at::Tensor seen(const at::Tensor& tensor);
 
   /// Calls made while one lives are not recorded.
   class Pause {
@@ -36,78 +34,86 @@ class Recorder {
     c10::impl::ExcludeDispatchKeyGuard off_;
   };
 
-  /// Calls made while one lives are on plain tensors, as from inside functionalisation: recorded, nothing
-  /// stood in.
-  class Below {
-   public:
-    Below();
+  /// Called for a tensor that no recorded call made: names the graph input it becomes.
+  using NameOutside = std::function<std::string(const at::Tensor&)>;
 
-   private:
-    c10::impl::ExcludeDispatchKeyGuard off_;
-  };
-
-  /// Called for a tensor that is no stand-in and has none yet: names the graph input it becomes.
-  struct Outside {
-    std::string name;
-    bool requires_grad;  ///< whether the graph is differentiated by it
-  };
-  using NameOutside = std::function<Outside(const at::Tensor&)>;
-
-  /// Recording lasts as long as the object lives. One per thread.
-  explicit Recorder(NameOutside name_outside);
+  /// Recording lasts as long as the object lives. One per thread. `throws`: what no graph can hold is a
+  /// GraphBreak, thrown where it happens.
+  Recorder(NameOutside name_outside, bool throws);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// The stand-in of an outside tensor: a functional leaf with the same values, an input of the graph from
-  /// now on. The same tensor has one stand-in.
-  at::Tensor stand_in(const at::Tensor& tensor, const Outside& as);
+  /// Why no graph holds what the code did; empty while one does.
+  const std::string& broken() const { return reason_; }
+  const std::string& backtrace() const { return backtrace_; }
+  /// From now on nothing is recorded. The first reason counts.
+  void give_up(const std::string& reason, const std::string& backtrace = "");
 
   struct Input {
-    c10::weak_intrusive_ptr<c10::TensorImpl> outside;  ///< the tensor it stands for
-    at::Tensor stand_in;
-    at::Tensor value;  ///< what the graph sees of it
-    ir::Value* in_graph;
+    c10::weak_intrusive_ptr<c10::TensorImpl> outside;  ///< the tensor of the caller, the module or elsewhere
+    at::Tensor before;  ///< what it held before the code wrote to it; undefined if that never happened
+    std::shared_ptr<Memory::Region> region;
+    bool required_grad;
+    const torch::autograd::Node* history;
+    at::Tensor tensor() const { return at::Tensor(outside.lock()); }
   };
+  /// The graph input that an outside tensor becomes; the same tensor has one.
+  size_t input(const at::Tensor& tensor, const std::string& name);
   const std::vector<Input>& inputs() const { return inputs_; }
+  /// Which input a tensor is; nothing for others.
+  std::optional<size_t> input_of(const at::Tensor& tensor) const;
 
-  /// The graph's name of a plain tensor; null for one that no recorded call made.
-  ir::Value* find(const at::Tensor& value) const;
+  /// The graph's value of a tensor as it is now; null if the graph has none, or the recording ended.
+  ir::Value* find(const at::Tensor& tensor);
+  std::optional<Memory::Place> place_of(const at::Tensor& tensor) const { return memory_.find(tensor); }
+
   ir::Graph& graph() { return graph_; }
   std::vector<at::Generator>& generators() { return generators_; }
+  /// The states that these generators were in before the code drew from them, one each.
+  const std::vector<at::Tensor>& generator_states() const { return generator_states_; }
 
-  /// The first call whose result is still alive somewhere although the code has returned, in words; empty if
-  /// none. `results` are those that may be.
+  /// The first call whose result is still alive somewhere, in words; empty if none. `results` are those that
+  /// may be.
   std::string escaped(const std::vector<at::Tensor>& results) const;
 
-  // The two fallbacks.
-  void swap_in(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  /// Puts back what the inputs held before.
+  void undo() const;
+  /// Nothing is recorded from now on; what was recorded stays.
+  void stop();
+
+  /// The fallback.
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
-  struct Name {
-    c10::weak_intrusive_ptr<c10::TensorImpl> alive;
-    ir::Value* value;
-  };
-  void enter(const at::Tensor& tensor, ir::Value* value);
-  const at::Tensor* known_stand_in(const at::Tensor& tensor) const;
-  at::Tensor swapped(const at::Tensor& tensor);
-  ir::Value* use(const at::Tensor& tensor, const c10::OperatorHandle& op);
-  std::vector<ir::NamedArgument> arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  void refuse_breaks(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  [[noreturn]] void break_at(const c10::OperatorHandle& op, const std::string& why) const;
+  struct Call;
+  struct Write;
+  void record_pure(Call& call);
+  void record_write(Call& call);
+  void record_new_sizes(Call& call);
+  void run_write(Call& call, const FunctionalForm& form, Write& write);
+  bool may_write(const at::Tensor& tensor, const c10::OperatorHandle& op);
+  void enter_result(const Call& call, const at::Tensor& made, ir::Value& value);
+  ir::Node& add_node(const c10::OperatorHandle& op, std::vector<ir::NamedArgument> arguments,
+                     std::vector<ir::TensorType> types);
+  ir::Value* use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads);
+  std::optional<std::vector<ir::NamedArgument>> arguments_of(const Call& call, const c10::OperatorHandle& as);
+  std::optional<ir::Attribute> attribute_of(const c10::IValue& value, const c10::Type& type);
+  bool refuse(const Call& call);
+  void break_at(const c10::OperatorHandle& op, const std::string& why);
   std::string scope_of(const std::vector<ir::NamedArgument>& arguments) const;
 
   NameOutside name_outside_;
+  bool throws_;
+  std::string reason_, backtrace_;
   ir::Graph graph_;
+  Memory memory_{graph_};
   std::vector<at::Generator> generators_;
+  std::vector<at::Tensor> generator_states_;
   std::vector<Input> inputs_;
-  std::unordered_map<c10::TensorImpl*, size_t> stand_ins_;  // outside tensor -> inputs_
-  // Named by address; an address may be used again after a tensor's death, so a weak pointer guards each name
-  // and nothing lives longer than it does in eager.
-  std::unordered_map<c10::TensorImpl*, Name> names_;
+  std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   std::string last_scope_;
-  bool was_multithreaded_, was_reapplying_views_, was_caching_casts_;
+  bool on_ = true, was_multithreaded_, was_caching_casts_;
 };
 
 }  // namespace graft

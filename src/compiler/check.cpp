@@ -75,6 +75,9 @@ std::string difference(const at::Tensor& got, const at::Tensor& want, at::Scalar
   if (got.sizes() != want.sizes() || got.scalar_type() != want.scalar_type() || got.device() != want.device())
     return "is " + describe(got) + ", should be " + describe(want);
   if (got.numel() == 0) return "";
+  if (want.is_complex())
+    return difference(at::view_as_real(got.detach().resolve_conj()),
+                      at::view_as_real(want.detach().resolve_conj()), computed_in);
   if (!want.is_floating_point()) {
     if (at::equal(got.detach(), want.detach())) return "";
     return std::to_string(got.ne(want).sum().item<int64_t>()) + " of " + std::to_string(got.numel()) +
@@ -151,6 +154,18 @@ RandomState::RandomState(const std::vector<at::Generator>& generators,
     if (input.defined() && input.is_cuda()) devices.insert(input.device());
   for (const auto& device : devices) save(at::globalContext().defaultGenerator(device));
   for (const auto& generator : generators) save(generator);
+}
+
+void RandomState::add(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& states) {
+  for (size_t i = 0; i < generators.size(); ++i) saved_.push_back({generators[i], states[i]});
+}
+
+bool RandomState::is_now() const {
+  for (auto [generator, state] : saved_) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    if (!at::equal(generator.get_state(), state)) return false;
+  }
+  return true;
 }
 
 void RandomState::restore() const {

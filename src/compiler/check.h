@@ -36,7 +36,11 @@ bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& p
 class RandomState {
  public:
   RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs);
+  /// Others, which were in these states.
+  void add(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& states);
   void restore() const;
+  /// Whether the generators stand as they did.
+  bool is_now() const;
 
  private:
   struct Saved {

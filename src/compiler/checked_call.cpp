@@ -1,26 +1,24 @@
 #include "compiler/checked_call.h"
 
-#include <ATen/Context.h>
-#include <torch/autograd.h>
+#include <ATen/ATen.h>
 
+#include <algorithm>
+#include <sstream>
+
+#include "capture/hooks.h"
+#include "capture/ivalue.h"
 #include "compiler/cancelled.h"
-#include "compiler/check.h"
 #include "compiler/counters.h"
 #include "compiler/diagnose.h"
 #include "compiler/follows.h"
 #include "compiler/precise.h"
+#include "ir/clone.h"
 #include "runtime/present.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 
 namespace graft::detail {
 namespace {
-
-/// What the function did, in the order of the program's results.
-struct Reference {
-  Made made;
-  std::vector<at::Tensor> outputs, mutated, gradients;
-};
 
 /// Compares tensor by tensor. Where the two differ by more than rounding usually does, they may both be
 /// right. Adam divides a gradient by its own size: where that is all rounding, so is the new parameter, and
@@ -37,21 +35,21 @@ class Comparison {
         want_(got_.size()),
         computed_in_(coarsest_of(program.captured_graph())) {}
 
-  std::string operator()(const Program::Pass& pass, const std::vector<at::Tensor>& gradients,
-                         const Reference& want) {
+  /// Eager's results are those of the call that was captured.
+  std::string operator()(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& gradients,
+                         const std::vector<at::Tensor>& want) {
     for (size_t i = 0; i < program_.outputs().size(); ++i) {
       const auto& output = program_.outputs()[i];
       if (output.kind != Output::Kind::computed) continue;
-      compare(pass.results[output.index], want.outputs[i], output.index, "output " + std::to_string(i));
+      compare(results[output.index], want[output.index], output.index, "output " + std::to_string(i));
     }
-    for (size_t i = 0; i < program_.mutations().size(); ++i) {
-      const auto& mutation = program_.mutations()[i];
-      compare(pass.results[mutation.result], want.mutated[i], mutation.result,
+    for (const auto& mutation : program_.mutations())
+      compare(results[mutation.result], want[mutation.result], mutation.result,
               "the new value of " + program_.captured_graph().input_name(mutation.input));
-    }
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& gradient = program_.gradients()[i];
-      compare(gradients[i], want.gradients[i], gradient.result.value_or(0),
+      compare(gradients[i], gradient.result ? want[*gradient.result] : at::Tensor(),
+              gradient.result.value_or(0),
               "the gradient of " + program_.captured_graph().input_name(gradient.input));
     }
     for (const auto& doubt : doubts_) {
@@ -177,18 +175,6 @@ class Comparison {
   std::vector<std::vector<at::Tensor>> perturbed_;
 };
 
-/// Tangents for a check: fixed, and of every magnitude alike.
-std::vector<at::Tensor> make_tangents(const Program& program, const Program::Pass& pass) {
-  std::vector<at::Tensor> tangents;
-  for (const auto& output : program.outputs()) {
-    if (output.kind != Output::Kind::computed || !output.requires_grad) continue;
-    const auto& like = pass.results[output.index];
-    const auto values = at::linspace(-1.0, 1.3, like.numel(), at::kFloat).view(like.sizes());
-    tangents.push_back(values.to(like.options()));
-  }
-  return tangents;
-}
-
 /// Where the CPU has no instructions for bfloat16, a product in it makes torch give up oneDNN for the rest of
 /// the process. The eager function has its results by then; programs, which compute in float32, go on with
 /// it.
@@ -205,47 +191,6 @@ class OneDnnStays {
   bool on_;
 };
 
-/// A program has gradients for parameters that may be frozen just now; to compare, eager needs them too.
-class WithGradients {
- public:
-  explicit WithGradients(const std::vector<at::Tensor>& leaves) {
-    for (const auto& leaf : leaves)
-      if (!leaf.requires_grad()) frozen_.push_back(leaf);
-    set(true);
-  }
-  ~WithGradients() { set(false); }
-  WithGradients(const WithGradients&) = delete;
-  WithGradients& operator=(const WithGradients&) = delete;
-
- private:
-  void set(bool on) {
-    for (auto& leaf : frozen_) leaf.set_requires_grad(on);
-  }
-  std::vector<at::Tensor> frozen_;
-};
-
-Reference run_eager(const Program& program, const Program::Pass& pass,
-                    const std::vector<at::Tensor>& tangents, const Flat& call, const Original& original) {
-  std::vector<at::Tensor> leaves;
-  for (const auto& gradient : program.gradients()) leaves.push_back(pass.inputs[gradient.input]);
-  const WithGradients all(leaves);
-  const OneDnnStays one_dnn;
-  Reference want{original(call.tensors), {}, {}, {}};
-  want.outputs = want.made.tensors;
-  for (const auto& mutation : program.mutations())
-    want.mutated.push_back(pass.inputs[mutation.input].detach());
-  if (!program.trains()) return want;
-  std::vector<at::Tensor> roots;
-  for (size_t i = 0; i < program.outputs().size(); ++i)
-    if (program.outputs()[i].kind == Output::Kind::computed && program.outputs()[i].requires_grad)
-      roots.push_back(want.outputs[i]);
-  // The graph is kept: with on_mismatch=eager the caller gets these outputs.
-  want.gradients =
-      torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
-                            /*allow_unused=*/true);
-  return want;
-}
-
 /// An error, or from now on the eager function, as the options say.
 void distrust(Entry& entry, const CompileOptions& options, const std::string& what) {
   count([](Counters& c) { ++c.mismatches; });
@@ -257,93 +202,230 @@ void distrust(Entry& entry, const CompileOptions& options, const std::string& wh
   entry.distrusted = true;
 }
 
+/// How an output of compiled code differs from eager's in what is not its numbers; empty if in nothing.
+std::string form_difference(const at::Tensor& got, const at::Tensor& want, bool compare_history) {
+  const auto is = [](const char* what, auto g, auto w) {
+    std::ostringstream text;
+    text << what << " " << g << ", should be " << w;
+    return text.str();
+  };
+  if (got.defined() != want.defined())
+    return got.defined() ? "is a tensor, should be undefined" : "is undefined";
+  if (!got.defined()) return "";
+  if (got.sizes() != want.sizes()) return is("has sizes", got.sizes(), want.sizes());
+  if (got.scalar_type() != want.scalar_type()) return is("has dtype", got.scalar_type(), want.scalar_type());
+  for (int64_t d = 0; want.numel() > 0 && d < want.dim(); ++d)
+    if (want.size(d) > 1 && got.stride(d) != want.stride(d))
+      return is("has strides", got.strides(), want.strides());
+  if (got.is_conj() != want.is_conj()) return is("has the conjugate bit", got.is_conj(), want.is_conj());
+  if (got.is_neg() != want.is_neg()) return is("has the negative bit", got.is_neg(), want.is_neg());
+  if (compare_history && got.requires_grad() != want.requires_grad())
+    return is("has requires_grad", got.requires_grad(), want.requires_grad());
+  if (compare_history && (history_of(got) == nullptr) != (history_of(want) == nullptr))
+    return history_of(got) ? "has a grad_fn, should not" : "has no grad_fn";
+  return "";
+}
+
+/// One run of the program beside an eager call.
+class SideRun {
+ public:
+  SideRun(Entry& entry, const EagerCall& eager, const Flat& call)
+      : program_(*entry.program), captured_(*eager.observed.capture), eager_(eager) {
+    auto bound = entry.bind(call.tensors);
+    if (!bound) throw Error("[compile] an input changed while the function was called");
+    given_ = std::move(*bound);
+    inputs_ = given_;
+    // What it writes to is a copy of what the function was given.
+    for (const auto& mutation : program_.mutations())
+      inputs_[mutation.input] = copy_as_it_lies(captured_.input_values[mutation.input])
+                                    .set_requires_grad(given_[mutation.input].requires_grad());
+  }
+
+  void run(bool with_gradients) {
+    eager_.before.restore();
+    auto pass = program_.forward(inputs_);
+    results_ = pass.results;
+    if (with_gradients && program_.trains()) {
+      std::vector<at::Tensor> tangents;
+      for (const size_t i : captured_.tangent_inputs) tangents.push_back(captured_.input_values[i]);
+      gradients_ = program_.backward(pass, tangents);
+    }
+    same_random_state_ = eager_.after.is_now();
+    eager_.after.restore();
+    for (const auto& gradient : program_.gradients()) pass.leaves.push_back(given_[gradient.input]);
+    outputs_ = program_.finish(std::move(pass));
+  }
+
+  /// What differs; empty if nothing does.
+  std::string compare() {
+    const Stopwatch watch("check");
+    if (!same_random_state_) return "random numbers: the generator stands elsewhere";
+    // Parameters that are trained at times are frozen again by now.
+    const bool any_trained =
+        std::any_of(program_.gradients().begin(), program_.gradients().end(),
+                    [&](const Gradient& gradient) { return given_[gradient.input].requires_grad(); });
+    const auto& want = eager_.made.tensors;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const auto name = "output " + std::to_string(i) + " ";
+      const bool has_history =
+          program_.outputs()[i].kind != Output::Kind::input && (any_trained || !program_.trains());
+      if (const auto what = form_difference(outputs_[i], want[i], has_history); !what.empty())
+        return name + what;
+      if (!want[i].defined()) continue;
+      if (!shares_alike(i)) return name + "shares memory with other tensors than eager's does";
+      if (program_.outputs()[i].kind != Output::Kind::computed)
+        if (const auto what = difference(outputs_[i], want[i], at::kDouble);
+            !what.empty() && !derived_from_doubt(i))
+          return name + what;
+    }
+    return Comparison(program_, captured_.input_values, eager_.before)(results_, gradients_,
+                                                                       captured_.result_values);
+  }
+
+  /// What the caller gets. Outputs with a history are the program's: with eager's the tensors that autograd
+  /// saved would live on, and nobody could tell which of them the function's own code keeps.
+  Made result() const {
+    auto made = eager_.made;
+    if (program_.trains())
+      for (size_t i = 0; i < outputs_.size(); ++i) {
+        const auto kind = program_.outputs()[i].kind;
+        if (kind == Output::Kind::same)
+          made.tensors[i] = made.tensors[program_.outputs()[i].index];
+        else if (kind != Output::Kind::input && kind != Output::Kind::view)
+          made.tensors[i] = outputs_[i];
+      }
+    return made;
+  }
+
+ private:
+  /// Whether an output lies in memory of inputs and other outputs just where eager's does.
+  bool shares_alike(size_t i) const {
+    const auto is_of_input = [&](size_t k) {
+      while (program_.outputs()[k].kind == Output::Kind::same) k = program_.outputs()[k].index;
+      const auto kind = program_.outputs()[k].kind;
+      return kind == Output::Kind::input || kind == Output::Kind::view;
+    };
+    if (is_of_input(i)) return true;  // made from it
+    const auto share = [](const at::Tensor& a, const at::Tensor& b) {
+      return storage_of(a) && storage_of(a) == storage_of(b);
+    };
+    if (std::any_of(inputs_.begin(), inputs_.end(),
+                    [&](const auto& input) { return share(outputs_[i], input); }))
+      return false;
+    for (size_t k = 0; k < i; ++k)
+      if (!is_of_input(k) &&
+          share(outputs_[i], outputs_[k]) != share(eager_.made.tensors[i], eager_.made.tensors[k]))
+        return false;
+    return true;
+  }
+
+  /// Views of what the comparison judges by itself.
+  bool derived_from_doubt(size_t i) const {
+    const auto& output = program_.outputs()[i];
+    if (output.kind == Output::Kind::part || output.kind == Output::Kind::same) return true;
+    return std::any_of(program_.mutations().begin(), program_.mutations().end(),
+                       [&](const Mutation& mutation) { return mutation.input == output.index; });
+  }
+
+  const Program& program_;
+  const Capture& captured_;
+  const EagerCall& eager_;
+  std::vector<at::Tensor> given_, inputs_, results_, gradients_, outputs_;
+  bool same_random_state_ = true;
+};
+
 }  // namespace
 
-Capture capture_call(const Flat& call, const Original& original, const ModuleTree& modules,
-                     std::shared_ptr<const void>& frame) {
+void EagerCall::undo() const {
+  observed.undo();
+  before.restore();
+}
+
+EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws) {
+  Made made;
   const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
-    auto made = original(tensors);
-    frame = made.frame;
+    made = original(tensors);
     return std::move(made.tensors);
   };
-  if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
   const Stopwatch watch("capture");
   const OneDnnStays one_dnn;
-  return capture({&traceable, call.tensors, &modules, at::GradMode::is_enabled()});
-}
-
-void guard_inputs(const Capture& captured, Entry& entry) {
-  entry.inputs.resize(captured.sources.size());
-  for (size_t i = 0; i < captured.sources.size(); ++i) {
-    const auto& source = captured.sources[i];
-    if (source.kind == Source::Kind::slot) {
-      const auto& slot = entry.modules->slots()[source.index];
-      // Without gradients nobody asks who wants one.
-      entry.inputs[i] = TensorGuard(slot.tensor(), slot.at_times || !at::GradMode::is_enabled());
+  const StateReads reads;
+  RandomState before({}, call.tensors);
+  auto observed = [&] {
+    try {
+      return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), throws});
+    } catch (const GraphBreak&) {
+      before.restore();
+      throw;
     }
-    if (source.kind == Source::Kind::outside)
-      entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
-  }
-}
-
-Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,
-                const CompileOptions& options) {
-  const auto& program = *entry.program;
-  auto bound = entry.bind(call.tensors);
-  if (!bound) throw Error("[compile] an input changed while the function was compiled");
-  const RandomState before(program.generators(), call.tensors);
-  auto pass = [&] {
-    const Stopwatch watch("first run");
-    return program.forward(std::move(*bound));
   }();
-  entry.checks_left = options.verify ? checks_before_trust - 1 : 0;
-  if (options.verify) {
-    const Stopwatch watch("check");
-    Reference want;
-    want.outputs.resize(program.outputs().size());
-    for (size_t i = 0; i < program.outputs().size(); ++i)
-      if (program.outputs()[i].kind == Output::Kind::computed)
-        want.outputs[i] = captured.result_values[program.outputs()[i].index];
-    for (const auto& mutation : program.mutations())
-      want.mutated.push_back(captured.result_values[mutation.result]);
-    std::vector<at::Tensor> tangents, gradients;
-    for (const size_t i : captured.tangent_inputs) tangents.push_back(captured.input_values[i]);
-    if (program.trains()) gradients = program.backward(pass, tangents);
-    for (const auto& gradient : program.gradients())
-      want.gradients.push_back(gradient.result ? captured.result_values[*gradient.result] : at::Tensor());
-    if (const auto what = Comparison(program, captured.input_values, before)(pass, gradients, want);
-        !what.empty()) {
-      distrust(entry, options, what + first_difference(captured, options));
-      return original(call.tensors);
-    }
-  }
-  return {program.finish(std::move(pass)), entry.frame};
+  made.tensors = std::exchange(observed.outputs, {});
+  before.add(observed.generators, observed.generator_states);
+  RandomState after(observed.generators, call.tensors);
+  return {std::move(observed), std::move(made), std::move(before), std::move(after), reads.reads()};
 }
 
-Made checked_call(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original,
-                  const CompileOptions& options) {
-  const auto program = entry.program;
-  const RandomState before(program->generators(), call.tensors);
-  auto pass = program->forward(std::move(bound));
-  std::vector<at::Tensor> tangents, gradients;
-  if (program->trains()) {
-    tangents = make_tangents(*program, pass);
-    gradients = program->backward(pass, tangents);
+Made checked_call(Entry& entry, EagerCall& eager, const Flat& call, const CompileOptions& options) {
+  try {
+    auto what =
+        eager.made.fixed == entry.fixed
+            ? std::string()
+            : "what the function gives besides tensors (numbers, lengths) is not what it was at its capture";
+    if (what.empty()) what = changed_since_capture(entry, *eager.observed.capture);
+    if (what.empty()) {
+      SideRun side(entry, eager, call);
+      {
+        const Stopwatch watch("first run");
+        side.run(options.verify);
+      }
+      if (options.verify) what = side.compare();
+      if (what.empty()) {
+        for (size_t i = 0; i < entry.pinned.size(); ++i)
+          if (entry.pinned[i].tensor._unsafe_get_target() != call.tensors[i].unsafeGetTensorImpl())
+            entry.pinned[i].free.store(true, std::memory_order_release);
+        return side.result();
+      }
+      what += first_difference(*eager.observed.capture, options);
+    }
+    distrust(entry, options, what);
+    return eager.made;
+  } catch (...) {
+    eager.undo();
+    throw;
   }
-  // What the graph ran on, before the eager function writes into it.
-  auto graph_inputs = pass.inputs;
-  for (const auto& mutation : program->mutations())
-    graph_inputs[mutation.input] = graph_inputs[mutation.input].detach().clone();
-  graph_inputs.insert(graph_inputs.end(), tangents.begin(), tangents.end());
-  before.restore();
-  const auto want = run_eager(*program, pass, tangents, call, original);
-  if (const auto what = Comparison(*program, graph_inputs, before)(pass, gradients, want); !what.empty()) {
-    distrust(entry, options, what + changed_since_capture(entry, call, original));
-    return want.made;
+}
+
+std::string changed_since_capture(const Entry& entry, const Capture& now) {
+  const auto& then = *entry.program;
+  const auto& before = then.captured_graph();
+  const auto again = ir::clone(now.graph);
+  auto a = before.nodes().begin();
+  for (const auto& node : again.nodes()) {
+    if (a == before.nodes().end()) return "the function does more than at its capture: " + at_node(*node);
+    if (ir::to_string(**a) != ir::to_string(*node))
+      return "the function does something else than at its capture: it did " + at_node(**a) + ", and now " +
+             at_node(*node);
+    ++a;
   }
-  if (entry.checks_left.load(std::memory_order_relaxed) > 0)
-    entry.checks_left.fetch_sub(1, std::memory_order_release);
-  return {program->finish(std::move(pass)), entry.frame};
+  if (a != before.nodes().end()) return "the function does less than at its capture: it did " + at_node(**a);
+  bool same = now.sources == then.sources() && now.outside.size() == then.outside().size();
+  for (size_t i = 0; same && i < now.outside.size(); ++i)
+    same = now.outside[i]._unsafe_get_target() == then.outside()[i]._unsafe_get_target();
+  if (!same) return "the function works on other tensors than at its capture, besides its arguments";
+  if (now.outputs != then.outputs() || now.mutations != then.mutations() ||
+      now.gradients != then.gradients() || ir::to_string(again) != ir::to_string(before))
+    return "the function gives or changes other tensors than at its capture";
+  return "";
+}
+
+std::string kept_beyond(EagerCall& eager, const Made& given) {
+  eager.made = {};
+  eager.observed.capture->result_values.clear();
+  eager.observed.capture->input_values.clear();
+  const auto kept = eager.observed.escaped(given.tensors);
+  return kept.empty() ? kept
+                      : "[capture] the function keeps a tensor beyond the call, the result of " + kept +
+                            ": compiled code would not renew it";
 }
 
 }  // namespace graft::detail

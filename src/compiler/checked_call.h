@@ -1,22 +1,35 @@
-// Calls that are compared with the eager function: the first two of every program, and those sampled later.
+// Calls that are watched: the function runs as eager code, once, and what it did is recorded. A program is
+// made from such a call, and compared with it.
 #pragma once
+#include "compiler/check.h"
 #include "compiler/entry.h"
 
 namespace graft::detail {
 
-/// Captures the function; `frame` gets the shape of its result. GraphBreak also for arguments that refuse it.
-Capture capture_call(const Flat& call, const Original& original, const ModuleTree& modules,
-                     std::shared_ptr<const void>& frame);
+/// One call of the function itself.
+struct EagerCall {
+  Observed observed;  ///< but for its outputs, which are in `made`
+  Made made;
+  RandomState before, after;      ///< of the generators that it drew from
+  std::vector<StateRead> states;  ///< on the host, that its code has read
+  /// Nothing that the function was given has changed, and no random number was drawn. What its code did
+  /// besides has happened.
+  void undo() const;
+};
 
-/// What the program takes for granted of parameters, buffers and outside tensors, as they are now.
-void guard_inputs(const Capture& captured, Entry& entry);
+/// With `throws` a GraphBreak where no graph can hold what it does; then it is as if it had not been called.
+EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws);
 
-/// Runs the program on what the capture ran on and holds it against what the capture gave.
-Made first_call(Entry& entry, const Capture& captured, const Flat& call, const Original& original,
-                const CompileOptions& options);
+/// Runs the program, as later calls do, on copies of what the function was given, and compares all that a
+/// caller can see. Gives the call's result. Mismatch, and then `eager` is undone; or the entry is distrusted,
+/// as the options say.
+Made checked_call(Entry& entry, EagerCall& eager, const Flat& call, const CompileOptions& options);
 
-/// Runs the program and the function on the same tensors and the same random numbers.
-Made checked_call(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original,
-                  const CompileOptions& options);
+/// How the function does something else than at the capture; empty if it does the same, number by number.
+std::string changed_since_capture(const Entry& entry, const Capture& now);
+
+/// Why what the function keeps would not be renewed by compiled code; empty if it keeps nothing. Lets go of
+/// what the eager call gave, but for what the caller gets.
+std::string kept_beyond(EagerCall& eager, const Made& given);
 
 }  // namespace graft::detail

@@ -4,7 +4,6 @@
 #include <shared_mutex>
 
 #include "capture/recorder.h"
-#include "compiler/check.h"
 #include "compiler/checked_call.h"
 #include "compiler/counters.h"
 #include "compiler/entry.h"
@@ -96,11 +95,21 @@ struct Core::Impl {
   }
 
   Made call(const Flat& call, const Original& original);
-  Made compile_and_call(const Flat& call, const Original& original, const Surroundings& now);
-  Made call_entry(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original);
+  Made watch_and_compile(const Flat& call, const Original& original, const Surroundings& now);
+  Made compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager, const Flat& call);
+  Made call_entry(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original,
+                  const Surroundings& now);
+  Made check(Entry& entry, const Flat& call, const Original& original, const Surroundings& now);
+  std::shared_ptr<Entry> new_entry(const Flat& call, const Surroundings& now) const;
 };
 
 Made Core::Impl::call(const Flat& call, const Original& original) {
+  // A program has no forward-mode tangents: they would be dropped.
+  for (const auto& tensor : call.tensors)
+    if (tensor.defined() && tensor._fw_grad(/*level=*/0).defined()) {
+      if (options.fullgraph) throw GraphBreak("[compile] an argument has a forward-mode tangent");
+      return original(call.tensors);
+    }
   const auto now = Surroundings::now();
   std::vector<at::Tensor> bound;
   auto entry = find(call, now, bound);
@@ -109,77 +118,132 @@ Made Core::Impl::call(const Flat& call, const Original& original) {
     const std::lock_guard<std::recursive_mutex> lock(compiling);
     forget_after_reset();
     entry = find(call, now, bound);  // another thread may have made it meanwhile
-    if (!entry) return compile_and_call(call, original, now);
+    if (!entry) return watch_and_compile(call, original, now);
   }
-  return call_entry(*entry, std::move(bound), call, original);
+  return call_entry(*entry, std::move(bound), call, original, now);
 }
 
-Made Core::Impl::compile_and_call(const Flat& call, const Original& original, const Surroundings& now) {
-  if (!may_compile(call, now)) return original(call.tensors);
-  const auto started = std::chrono::steady_clock::now();
+std::shared_ptr<Entry> Core::Impl::new_entry(const Flat& call, const Surroundings& now) const {
   auto entry = std::make_shared<Entry>();
   entry->arguments = ArgumentGuards(call.tensors, call.fixed);
   entry->surroundings = now;
   entry->modules = std::make_shared<ModuleTree>(roots);
+  return entry;
+}
 
-  const RandomState before({}, call.tensors);
-  std::optional<Capture> captured;
-  try {
-    captured = capture_call(call, original, *entry->modules, entry->frame);
-  } catch (const GraphBreak& found) {
-    if (options.fullgraph) throw;
-    entry->reason = found.reason();
-    log(LogTopic::breaks, entry->reason + (found.backtrace().empty() ? "" : "\n" + found.backtrace()));
-  } catch (const std::exception& error) {
-    // Either the function itself throws, then it does so again and that is the caller's to see; or it does
-    // what a capture cannot bear (reads through a data pointer, say).
-    before.restore();
-    auto made = original(call.tensors);
-    // torch appends a backtrace of its own after the first line.
-    const std::string text = error.what();
-    entry->reason = "[capture] the function fails under capture only: " + text.substr(0, text.find('\n'));
+Made Core::Impl::watch_and_compile(const Flat& call, const Original& original, const Surroundings& now) {
+  if (!may_compile(call, now)) return original(call.tensors);
+  auto entry = new_entry(call, now);
+  if (call.refused) {
+    entry->reason = std::string("[capture] ") + call.refused;
     if (options.fullgraph) throw GraphBreak(entry->reason);
+    log(LogTopic::breaks, entry->reason);
+    add_break(std::move(entry));
+    return original(call.tensors);
+  }
+  auto eager = call_eagerly(call, original, *entry->modules, options.fullgraph);
+  return compile_watched(std::move(entry), eager, call);
+}
+
+/// Makes a program from a call that was watched. The call's own result stands, whatever becomes of the
+/// program.
+Made Core::Impl::compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager, const Flat& call) {
+  entry->states = eager.states;
+  if (!eager.observed.capture) {
+    entry->reason = eager.observed.broken;
+    log(LogTopic::breaks,
+        entry->reason + (eager.observed.backtrace.empty() ? "" : "\n" + eager.observed.backtrace));
+    add_break(std::move(entry));
+    return std::move(eager.made);
+  }
+  const auto& captured = *eager.observed.capture;
+  entry->frame = eager.made.frame;
+  entry->fixed = eager.made.fixed;
+  guard_inputs(captured, call.tensors, *entry);
+  if (logs(LogTopic::guards))
+    for (const auto& line : guard_lines(entry->arguments, *entry->modules, captured.sources, entry->states))
+      log(LogTopic::guards, "made: " + line);
+  try {
+    const auto started = std::chrono::steady_clock::now();
+    entry->program = std::make_shared<Program>(captured, options);
+    count([&](Counters& c) {
+      ++c.graphs;
+      for (const auto* executable : entry->program->executables()) {
+        c.kernels += executable->kernels();
+        c.extern_calls += executable->extern_calls();
+        c.cache_hits += executable->cache_hits();
+      }
+      c.compile_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    });
+  } catch (...) {
+    // An error of the compiler's own, and the caller's to see.
+    eager.undo();
+    throw;
+  }
+  auto made = checked_call(*entry, eager, call, options);
+  entry->checks_left = options.verify ? checks_before_trust - 1 : 0;
+  if (auto kept = kept_beyond(eager, made); !kept.empty()) {
+    if (options.fullgraph) {
+      eager.undo();
+      throw GraphBreak(kept);
+    }
+    entry->program.reset();
+    entry->reason = std::move(kept);
     log(LogTopic::breaks, entry->reason);
     add_break(std::move(entry));
     return made;
   }
-  if (!captured) {
-    before.restore();
-    add_break(std::move(entry));
-    return original(call.tensors);
-  }
-  // From here on an error is the compiler's own, and the caller's to see.
-  guard_inputs(*captured, *entry);
-  if (logs(LogTopic::guards))
-    for (const auto& line : guard_lines(entry->arguments, *entry->modules, captured->sources))
-      log(LogTopic::guards, "made: " + line);
-  entry->program = std::make_shared<Program>(*captured, options);
-  count([&](Counters& c) {
-    ++c.graphs;
-    for (const auto* executable : entry->program->executables()) {
-      c.kernels += executable->kernels();
-      c.extern_calls += executable->extern_calls();
-      c.cache_hits += executable->cache_hits();
-    }
-    c.compile_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  });
-  before.restore();
-  auto made = first_call(*entry, *captured, call, original, options);
-  add(entry);
+  add(std::move(entry));
   return made;
 }
 
 Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const Flat& call,
-                            const Original& original) {
+                            const Original& original, const Surroundings& now) {
   if (entry.runs_eagerly()) return original(call.tensors);
   const auto number = entry.calls.fetch_add(1, std::memory_order_relaxed);
   const bool sampled = options.verify_every > 0 && number % options.verify_every == 0;
-  if (entry.checks_left.load(std::memory_order_acquire) > 0 || sampled) {
-    const std::lock_guard<std::mutex> lock(entry.checking);
-    if (entry.checks_left.load(std::memory_order_relaxed) > 0 || sampled)
-      return checked_call(entry, std::move(bound), call, original, options);
+  const auto wanted = [&] {
+    return entry.checks_left.load(std::memory_order_acquire) > 0 || entry.has_new_tensors(call.tensors);
+  };
+  if (sampled || wanted()) {
+    const std::lock_guard<std::recursive_mutex> lock(compiling);
+    if (entry.runs_eagerly()) return original(call.tensors);
+    // An argument that is now also a parameter is one input of a capture, and two of the program.
+    if (entry.coincide(bound)) return original(call.tensors);
+    if (sampled || wanted()) return check(entry, call, original, now);
   }
-  return {entry.program->finish(entry.program->forward(std::move(bound), /*in_place=*/true)), entry.frame};
+  return {entry.program->finish(entry.program->forward(std::move(bound))), entry.frame};
+}
+
+/// The function itself runs, and the program beside it on copies.
+Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original, const Surroundings& now) {
+  auto eager = call_eagerly(call, original, *entry.modules, options.fullgraph);
+  auto& observed = eager.observed;
+  if (!observed.capture) {
+    log(LogTopic::breaks, observed.broken);
+    entry.distrusted = true;
+    count([](Counters& c) { ++c.graph_breaks; });
+    return std::move(eager.made);
+  }
+  // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
+  // other ones.
+  const bool other_inputs =
+      entry.has_new_tensors(call.tensors) && observed.capture->sources != entry.program->sources();
+  if (other_inputs) {
+    entry.pins_are_guards = true;
+    count([](Counters& c) { ++c.recompiles; });
+    return compile_watched(new_entry(call, now), eager, call);
+  }
+  auto made = checked_call(entry, eager, call, options);
+  if (auto kept = kept_beyond(eager, made); !kept.empty() && !entry.distrusted) {
+    log(LogTopic::breaks, kept);
+    entry.distrusted = true;
+    count([](Counters& c) { ++c.graph_breaks; });
+    return made;
+  }
+  if (entry.checks_left.load(std::memory_order_relaxed) > 0)
+    entry.checks_left.fetch_sub(1, std::memory_order_release);
+  return made;
 }
 
 Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options)

@@ -2,19 +2,15 @@
 
 #include "compiler/build.h"
 #include "compiler/check.h"
-#include "compiler/checked_call.h"
 #include "ir/clone.h"
 #include "runtime/present.h"
 #include "target/ref/interpreter.h"
 
 namespace graft {
-namespace {
 
 std::string at_node(const ir::Node& node) {
   return ir::to_string(node) + (node.scope().empty() ? "" : " in " + node.scope());
 }
-
-}  // namespace
 
 std::string first_difference(const Capture& captured, const CompileOptions& options) {
   if (!captured.generators.empty()) return "";  // its random numbers are spent
@@ -48,26 +44,6 @@ std::string first_difference(const Capture& captured, const CompileOptions& opti
   } catch (const std::exception& error) {
     return std::string("; looking for the first node failed: ") + error.what();
   }
-}
-
-std::string changed_since_capture(const Entry& entry, const detail::Flat& call,
-                                  const detail::Original& original) {
-  try {
-    std::shared_ptr<const void> frame;
-    const auto again = detail::capture_call(call, original, *entry.modules, frame);
-    const auto& before = entry.program->captured_graph();
-    auto a = before.nodes().begin();
-    for (const auto& node : again.graph.nodes()) {
-      if (a == before.nodes().end()) return "; the function does more than at its capture: " + at_node(*node);
-      if (ir::to_string(**a) != ir::to_string(*node))
-        return "; the first node that differs: captured as " + at_node(**a) + ", now " + at_node(*node);
-      ++a;
-    }
-    if (a != before.nodes().end()) return "; the function does less than at its capture: " + at_node(**a);
-  } catch (const std::exception& error) {
-    return std::string("; capturing again failed: ") + error.what();
-  }
-  return "";
 }
 
 }  // namespace graft

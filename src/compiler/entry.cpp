@@ -1,5 +1,8 @@
 #include "compiler/entry.h"
 
+#include <algorithm>
+#include <unordered_set>
+
 namespace graft {
 namespace {
 
@@ -27,11 +30,58 @@ std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>
     bound.push_back(source_tensor(*this, sources[i], given));
     if (sources[i].kind != Source::Kind::argument && !inputs[i].holds(bound.back())) return std::nullopt;
   }
+  if (memory && !memory->holds(bound)) return std::nullopt;
   return bound;
 }
 
+bool Entry::has_new_tensors(const std::vector<at::Tensor>& given) const {
+  for (size_t i = 0; i < pinned.size(); ++i)
+    if (!pinned[i].free.load(std::memory_order_acquire) &&
+        pinned[i].tensor._unsafe_get_target() != given[i].unsafeGetTensorImpl())
+      return true;
+  return false;
+}
+
+bool Entry::coincide(const std::vector<at::Tensor>& bound) const {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  return !std::all_of(bound.begin(), bound.end(), [&](const at::Tensor& tensor) {
+    return !tensor.defined() || seen.insert(tensor.unsafeGetTensorImpl()).second;
+  });
+}
+
+void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, Entry& entry) {
+  entry.inputs.resize(captured.sources.size());
+  std::vector<size_t> from_arguments, written;
+  for (size_t i = 0; i < captured.sources.size(); ++i) {
+    const auto& source = captured.sources[i];
+    if (source.kind == Source::Kind::argument) from_arguments.push_back(i);
+    if (source.kind == Source::Kind::slot) {
+      const auto& slot = entry.modules->slots()[source.index];
+      // Without gradients nobody asks who wants one.
+      entry.inputs[i] = TensorGuard(slot.tensor(), slot.at_times || !at::GradMode::is_enabled());
+    }
+    if (source.kind == Source::Kind::outside)
+      entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
+  }
+  for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
+  entry.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));
+
+  const auto& slots = entry.modules->slots();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].defined()) {
+      entry.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()))
+          .free = true;
+      continue;
+    }
+    entry.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()));
+    for (size_t k = 0; k < slots.size(); ++k)
+      if (slots[k].tensor().is_same(arguments[i])) entry.also_slots.push_back({i, k});
+  }
+}
+
 std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const ModuleTree& modules,
-                                     const std::vector<Source>& sources) {
+                                     const std::vector<Source>& sources,
+                                     const std::vector<StateRead>& states) {
   auto lines = arguments.to_strings();
   for (const auto& source : sources)
     if (source.kind == Source::Kind::slot) {
@@ -41,17 +91,32 @@ std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const Modu
   lines.emplace_back(
       "grad mode, inference mode, autocast, determinism, default dtype; the module tree and its training "
       "flags");
+  for (const auto& read : states) lines.emplace_back(read.what);
   return lines;
 }
 
 bool Entry::holds(const detail::Flat& call, const Surroundings& now) const {
-  return now == surroundings && arguments.hold(call.tensors, call.fixed) && !modules->changed();
+  return now == surroundings && arguments.hold(call.tensors, call.fixed) && !modules->changed() &&
+         std::all_of(states.begin(), states.end(), [](const StateRead& read) { return read.holds(); }) &&
+         std::all_of(also_slots.begin(), also_slots.end(),
+                     [&](const AlsoSlot& both) {
+                       return call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor());
+                     }) &&
+         (!pins_are_guards.load(std::memory_order_acquire) || !has_new_tensors(call.tensors));
 }
 
 std::string Entry::difference(const detail::Flat& call, const Surroundings& now) const {
   if (!(now == surroundings)) return surroundings.difference(now);
   if (!arguments.hold(call.tensors, call.fixed)) return arguments.difference(call.tensors, call.fixed);
   if (auto change = modules->changed()) return *change;
+  for (const auto& read : states)
+    if (!read.holds()) return std::string(read.what) + " changed";
+  for (const auto& both : also_slots)
+    if (!call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor()))
+      return "argument " + std::to_string(both.argument) + " was " + modules->slots()[both.slot].path +
+             " itself, and is another tensor";
+  if (pins_are_guards && has_new_tensors(call.tensors))
+    return "an argument was a tensor that the function also reaches in another way, and is another one";
   if (!program) return "";
   const auto& sources = program->sources();
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -63,6 +128,7 @@ std::string Entry::difference(const detail::Flat& call, const Surroundings& now)
     return "a tensor that the function reaches beside its arguments " +
            (tensor.defined() ? ": " + inputs[i].difference(tensor) : std::string("is gone"));
   }
+  if (!bind(call.tensors)) return "an input that the function writes to shares memory with another one";
   return "";
 }
 

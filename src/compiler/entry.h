@@ -1,6 +1,7 @@
 // One program of a compiled function with its guards, and how far it is trusted.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "capture/module_tree.h"
 #include "compiler/guards.h"
 #include "compiler/program.h"
+#include "support/guarded_state.h"
 
 namespace graft {
 
@@ -24,6 +26,29 @@ struct Entry {
   std::string reason;
   std::vector<TensorGuard> inputs;    ///< of the program's inputs that are no arguments, by input
   std::shared_ptr<const void> frame;  ///< of the function's result
+  std::vector<int64_t> fixed;         ///< what is in the result that is not a tensor
+  std::vector<StateRead> states;      ///< on the host, that the capture has read
+  std::unique_ptr<MemoryGuard> memory;
+
+  /// An argument that was also a parameter or a buffer at the capture (the program has one input for both).
+  struct AlsoSlot {
+    size_t argument, slot;
+  };
+  std::vector<AlsoSlot> also_slots;
+  /// The arguments of the capture. The function may reach the same tensor in another way (a captured one);
+  /// then the program is wrong for other tensors. An argument is free once a call with another tensor was
+  /// compared.
+  struct Pinned {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    std::atomic<bool> free{false};
+  };
+  std::deque<Pinned> pinned;
+  /// With these arguments the function does something else: the pinned ones are guards.
+  std::atomic<bool> pins_are_guards{false};
+  /// Whether two of the program's inputs are one tensor.
+  bool coincide(const std::vector<at::Tensor>& bound) const;
+  /// Whether one of them is another tensor than any that was compared.
+  bool has_new_tensors(const std::vector<at::Tensor>& given) const;
 
   std::atomic<bool> distrusted{false};  ///< differed from eager, and the caller chose eager for that case
   bool runs_eagerly() const { return !program || distrusted.load(std::memory_order_acquire); }
@@ -42,6 +67,11 @@ struct Entry {
 
 /// All guards of a program, a line each.
 std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const ModuleTree& modules,
-                                     const std::vector<Source>& sources);
+                                     const std::vector<Source>& sources,
+                                     const std::vector<StateRead>& states);
+
+/// The guards of a program that its capture tells: over parameters, buffers and outside tensors, as they are
+/// now.
+void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, Entry& entry);
 
 }  // namespace graft

@@ -61,9 +61,13 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   const auto modules = std::make_shared<ModuleTree>(roots);
   const RandomState before({}, call.tensors);
   std::optional<Capture> captured;
+  const StateReads reads;
   try {
-    std::shared_ptr<const void> frame;
-    captured = detail::capture_call(call, original, *modules, frame);
+    if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
+    const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
+      return original(tensors).tensors;
+    };
+    captured = capture({&traceable, call.tensors, modules.get(), at::GradMode::is_enabled()});
   } catch (const GraphBreak& found) {
     before.restore();
     text << "graphs: 0\ngraph breaks: 1\n  " << found.reason() << "\n" << found.backtrace();
@@ -72,7 +76,8 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   before.restore();
   const auto parts = parts_of(*captured, options.backend);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
-  for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources))
+  for (const auto& line :
+       guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources, reads.reads()))
     text << "  " << line << "\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, level);

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "capture/ivalue.h"
@@ -31,12 +32,22 @@ uint32_t first_sharing(const std::vector<at::Tensor>& tensors, size_t i) {
   return static_cast<uint32_t>(i);
 }
 
+uint32_t first_same(const std::vector<at::Tensor>& tensors, size_t i) {
+  size_t k = 0;
+  while (k < i && !tensors[k].is_same(tensors[i])) ++k;
+  return static_cast<uint32_t>(k);
+}
+
 }  // namespace
 
 TensorGuard::TensorGuard(const at::Tensor& tensor, bool any_grad)
     : defined_(tensor.defined()), any_grad_(any_grad) {
   if (!defined_) return;
   requires_grad_ = tensor.requires_grad();
+  leaf_ = tensor.is_leaf();
+  inference_ = tensor.is_inference();
+  conj_ = tensor.is_conj();
+  neg_ = tensor.is_neg();
   dtype_ = tensor.scalar_type();
   device_ = tensor.device();
   sizes_ = tensor.sizes().vec();
@@ -47,7 +58,9 @@ bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
   return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
          tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
-         (any_grad_ || tensor.requires_grad() == requires_grad_);
+         (any_grad_ || (tensor.requires_grad() == requires_grad_ && tensor.is_leaf() == leaf_)) &&
+         tensor.is_inference() == inference_ && tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
+         !tensor._fw_grad(/*level=*/0).defined();
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {
@@ -56,6 +69,12 @@ std::string TensorGuard::difference(const at::Tensor& tensor) const {
   if (tensor.strides() != view(strides_)) return changed("strides", view(strides_), tensor.strides());
   if (tensor.scalar_type() != dtype_) return changed("dtype", dtype_, tensor.scalar_type());
   if (tensor.device() != device_) return changed("device", device_, tensor.device());
+  if (tensor.is_inference() != inference_)
+    return changed("being a tensor of inference mode", inference_, tensor.is_inference());
+  if (tensor.is_conj() != conj_) return changed("the conjugate bit", conj_, tensor.is_conj());
+  if (tensor.is_neg() != neg_) return changed("the negative bit", neg_, tensor.is_neg());
+  if (tensor._fw_grad(/*level=*/0).defined()) return "has a forward-mode tangent";
+  if (tensor.requires_grad() == requires_grad_) return changed("is_leaf", leaf_, tensor.is_leaf());
   return changed("requires_grad", requires_grad_, tensor.requires_grad());
 }
 
@@ -76,6 +95,10 @@ Surroundings Surroundings::now() {
           .autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU),
           .autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA),
           .deterministic = context.deterministicAlgorithms(),
+          .fill_empty = context.deterministicFillUninitializedMemory(),
+          .flash_attention = context.userEnabledFlashSDP(),
+          .memory_efficient_attention = context.userEnabledMemEfficientSDP(),
+          .math_attention = context.userEnabledMathSDP(),
           .autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU),
           .autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA),
           .default_dtype = c10::get_default_dtype_as_scalartype()};
@@ -93,7 +116,63 @@ std::string Surroundings::difference(const Surroundings& now) const {
     return changed("autocast's dtype on CUDA", autocast_cuda_dtype, now.autocast_cuda_dtype);
   if (deterministic != now.deterministic)
     return changed("deterministic algorithms", deterministic, now.deterministic);
+  if (fill_empty != now.fill_empty) return changed("filling of empty tensors", fill_empty, now.fill_empty);
+  if (flash_attention != now.flash_attention ||
+      memory_efficient_attention != now.memory_efficient_attention || math_attention != now.math_attention)
+    return "the kinds of attention that may be used are others";
   return changed("the default dtype", default_dtype, now.default_dtype);
+}
+
+namespace {
+
+/// Whether two tensors may have bytes in common.
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (storage_of(a) != storage_of(b) || !storage_of(a)) return false;
+  const auto extent = [](const at::Tensor& t) {
+    const auto size = static_cast<int64_t>(t.element_size());
+    int64_t span = t.numel() > 0 ? 1 : 0;
+    for (int64_t d = 0; span > 0 && d < t.dim(); ++d) span += (t.size(d) - 1) * t.stride(d);
+    return std::pair(t.storage_offset() * size, (t.storage_offset() + span) * size);
+  };
+  const auto [a0, a1] = extent(a);
+  const auto [b0, b1] = extent(b);
+  return a0 < b1 && b0 < a1;
+}
+
+}  // namespace
+
+bool MemoryGuard::holds(const std::vector<at::Tensor>& inputs) const {
+  if (written_.empty()) return true;
+  const auto apart = [&](size_t a, size_t b) {
+    return a == b || !inputs[a].defined() || !inputs[b].defined() || !overlap(inputs[a], inputs[b]);
+  };
+  for (const size_t argument : arguments_) {
+    const bool is_written = std::find(written_.begin(), written_.end(), argument) != written_.end();
+    if (is_written) {
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (!apart(argument, i)) return false;
+    } else {
+      for (const size_t i : written_)
+        if (!apart(argument, i)) return false;
+    }
+  }
+  uint64_t seen = 0x9e3779b97f4a7c15;
+  for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
+    if (k < arguments_.size() && arguments_[k] == i) {
+      ++k;
+      continue;
+    }
+    if (!inputs[i].defined()) continue;
+    seen = (seen ^ reinterpret_cast<uintptr_t>(storage_of(inputs[i]))) * 0xff51afd7ed558ccd;
+    seen = (seen ^ static_cast<uint64_t>(inputs[i].storage_offset())) * 0xc4ceb9fe1a85ec53;
+    seen ^= seen >> 29;
+  }
+  if (compared_.load(std::memory_order_relaxed) == seen) return true;
+  for (const size_t a : written_)
+    for (size_t b = 0; b < inputs.size(); ++b)
+      if (!apart(a, b)) return false;
+  compared_.store(seen, std::memory_order_relaxed);
+  return true;
 }
 
 ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed)
@@ -101,13 +180,16 @@ ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors_.emplace_back(tensors[i]);
     aliases_.push_back(first_sharing(tensors, i));
+    same_.push_back(first_same(tensors, i));
   }
 }
 
 bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const {
   if (tensors.size() != tensors_.size() || fixed != fixed_) return false;
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (!tensors_[i].holds(tensors[i]) || first_sharing(tensors, i) != aliases_[i]) return false;
+    if (!tensors_[i].holds(tensors[i]) || first_sharing(tensors, i) != aliases_[i] ||
+        first_same(tensors, i) != same_[i])
+      return false;
   return true;
 }
 
@@ -119,6 +201,8 @@ std::string ArgumentGuards::difference(const std::vector<at::Tensor>& tensors,
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!tensors_[i].holds(tensors[i]))
       return "argument " + std::to_string(i) + ": " + tensors_[i].difference(tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (first_same(tensors, i) != same_[i]) return "other arguments are the same tensor";
   return "other arguments share memory";
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ class TensorGuard {
   std::string to_string() const;
 
  private:
-  bool defined_ = false, requires_grad_ = false, any_grad_ = false;
+  bool defined_ = false, requires_grad_ = false, any_grad_ = false, leaf_ = true, inference_ = false;
+  bool conj_ = false, neg_ = false;
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
   std::vector<int64_t> sizes_, strides_;
@@ -29,12 +31,29 @@ class TensorGuard {
 
 /// The state of the thread and the process that decides what operators do.
 struct Surroundings {
-  bool grad, inference, autocast_cpu, autocast_cuda, deterministic;
+  bool grad, inference, autocast_cpu, autocast_cuda, deterministic, fill_empty;
+  bool flash_attention, memory_efficient_attention, math_attention;
   at::ScalarType autocast_cpu_dtype, autocast_cuda_dtype, default_dtype;
   bool operator==(const Surroundings&) const = default;
 
   static Surroundings now();
   std::string difference(const Surroundings& now) const;
+};
+
+/// Of a program that writes into some of its inputs: no other input lies in the same memory, else a write
+/// would have to be seen there.
+class MemoryGuard {
+ public:
+  /// By number among the inputs: those that are written to, and those that differ from call to call.
+  MemoryGuard(std::vector<size_t> written, std::vector<size_t> arguments)
+      : written_(std::move(written)), arguments_(std::move(arguments)) {}
+  bool holds(const std::vector<at::Tensor>& inputs) const;
+
+ private:
+  std::vector<size_t> written_, arguments_;
+  /// What was in these places when all inputs were last compared, as one number: parameters stay where they
+  /// are, and comparing hundreds with each other takes longer than a small call.
+  mutable std::atomic<uint64_t> compared_{0};
 };
 
 /// The guards over the arguments of a call.
@@ -50,6 +69,7 @@ class ArgumentGuards {
   std::vector<TensorGuard> tensors_;
   std::vector<int64_t> fixed_;
   std::vector<uint32_t> aliases_;  // for each the first one that shares its memory
+  std::vector<uint32_t> same_;     // for each the first one that is the very same tensor
 };
 
 }  // namespace graft

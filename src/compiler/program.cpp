@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "autograd/node.h"
 #include "autograd/partition.h"
@@ -61,6 +63,7 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       mutations_(capture.mutations),
       gradients_(capture.gradients),
       forward_results_(capture.forward_results) {
+  find_dependent_outputs();
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
   auto parts = parts_of(capture, options.backend);
   forward_inputs_ = std::move(parts.forward_inputs);
@@ -117,20 +120,43 @@ Parts parts_of(const Capture& capture, Backend backend) {
   return parts;
 }
 
-Program::Pass Program::forward(std::vector<at::Tensor> inputs, bool in_place) const {
+/// Outputs that others are computed from: a gradient by one of them would have to count these in.
+void Program::find_dependent_outputs() {
+  std::vector<const ir::Value*> values;
+  for (const auto& output : outputs_)
+    if (output.kind == Output::Kind::computed && output.requires_grad)
+      values.push_back(captured_.results()[output.index]);
+  computed_from_.assign(values.size(), {});
+  for (size_t i = 0; values.size() > 1 && i < values.size(); ++i) {
+    std::unordered_set<const ir::Value*> reached{values[i]};
+    for (const auto& node : captured_.nodes()) {
+      const auto inputs = node->inputs();
+      if (std::none_of(inputs.begin(), inputs.end(), [&](const auto* v) { return reached.contains(v); }))
+        continue;
+      for (const auto& output : node->outputs()) reached.insert(output.get());
+    }
+    for (size_t k = 0; k < values.size(); ++k)
+      if (k != i && values[k] != values[i] && reached.contains(values[k])) computed_from_[k].push_back(i);
+  }
+}
+
+Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
   Pass pass;
-  pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs, in_place);
+  pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs, /*in_place=*/true);
   if (trains()) {
     pass.saved.assign(std::make_move_iterator(pass.results.begin() + static_cast<int64_t>(forward_results_)),
                       std::make_move_iterator(pass.results.end()));
     pass.results.resize(forward_results_);
-    // An output gets history; if it is saved too, that would be a circle of owners.
-    for (auto& saved : pass.saved)
-      for (const auto& result : pass.results)
-        if (saved.defined() && saved.is_same(result)) {
-          saved = saved.detach();
-          break;
-        }
+    // An output gets history; if it is saved too, that would be a circle of owners. And its new owner may
+    // write into it: the version, which they share, tells.
+    for (size_t i = 0; i < pass.saved.size(); ++i)
+      for (const auto& result : pass.results) {
+        auto& saved = pass.saved[i];
+        if (!saved.defined() || !result.defined() || !saved.is_alias_of(result)) continue;
+        if (saved.is_same(result)) saved = saved.detach();
+        pass.saved_versions.emplace_back(i, version_of(result));
+        break;
+      }
     for (const size_t i : backward_inputs_) pass.versions.push_back(version_of(inputs[i]));
   }
   pass.inputs = std::move(inputs);
@@ -139,16 +165,22 @@ Program::Pass Program::forward(std::vector<at::Tensor> inputs, bool in_place) co
 
 std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last) const {
+  for (const auto& [i, version] : pass.saved_versions)
+    if (version_of(pass.saved[i]) != version)
+      throw Error(
+          "[autograd] an output of a compiled function that its backward pass needs has been changed in "
+          "place. "
+          "Change a copy of it");
   auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
   for (size_t i = 0; i < backward_inputs_.size(); ++i) {
     const auto& input = pass.inputs[backward_inputs_[i]];
     if (version_of(input) != pass.versions[i])
       throw Error(
-          "[autograd] a tensor that the backward pass of a compiled function needs has been changed in place "
-          "since "
-          "the forward pass (input " +
-          std::to_string(backward_inputs_[i]) + "); eager refuses this too");
+          "[autograd] an input that the backward pass of a compiled function needs has been changed in place "
+          "since the forward pass: " +
+          captured_.input_name(backward_inputs_[i]) +
+          ". Change it after the backward pass, or give the function a copy");
     arguments.push_back(input);
   }
   for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
@@ -157,14 +189,67 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
   gradients.reserve(gradients_.size());
   for (const auto& gradient : gradients_)
     gradients.push_back(gradient.result ? found[*gradient.result - forward_results_] : at::Tensor());
+  // Autograd keeps a gradient that nobody else has as it is, and adds to it in place.
+  for (size_t i = 0; i < gradients.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (gradients[i].defined() && gradients[k].defined() && !gradients[i].is_same(gradients[k]) &&
+          gradients[i].is_alias_of(gradients[k])) {
+        gradients[i] = gradients[i].clone();
+        break;
+      }
   return gradients;
+}
+
+namespace {
+
+at::Tensor strided_view(const at::Tensor& base, const Output& output) {
+  const auto& from = base.requires_grad() && !output.requires_grad ? base.detach() : base;
+  return from.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
+}
+
+}  // namespace
+
+/// The outputs that are not views of other outputs.
+std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
+  std::vector<at::Tensor> outputs(outputs_.size());
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& output = outputs_[i];
+    if (output.kind == Output::Kind::input)
+      outputs[i] = pass.inputs[output.index];
+    else if (output.kind == Output::Kind::view)
+      outputs[i] = strided_view(pass.inputs[output.index], output);
+    else if (output.kind == Output::Kind::piece)
+      outputs[i] = strided_view(pass.results[output.index], output);
+    else if (output.kind == Output::Kind::computed)
+      outputs[i] = pass.results[output.index];
+  }
+  separate(pass, outputs);
+  return outputs;
+}
+
+/// Equal values are computed once and copies that change nothing are left out, but the caller has the right
+/// to change one output alone. And an output that is a view lies where it lies in eager code.
+void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const {
+  const auto is_computed = [&](size_t i) {
+    return outputs_[i].kind == Output::Kind::computed && outputs[i].defined();
+  };
+  std::call_once(looked_for_shared_, [&] {
+    std::unordered_map<const c10::StorageImpl*, size_t> owners;
+    for (const auto& input : pass.inputs)
+      if (const auto* storage = storage_of(input)) owners.emplace(storage, outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!is_computed(i)) continue;
+      const auto [owner, is_new] = owners.emplace(storage_of(outputs[i]), i);
+      if (!is_new || outputs[i].storage_offset() != outputs_[i].offset) shared_.push_back(i);
+    }
+  });
+  for (const size_t i : shared_) {
+    outputs[i] = copy_as_it_lies(outputs[i], outputs_[i].offset);
+  }
 }
 
 std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   const auto pass = std::make_shared<Pass>(std::move(finished));
-  std::vector<at::Tensor> differentiated;
-  std::vector<size_t> unique;  // for each output that wants a gradient, its place among `differentiated`
-  std::vector<at::Tensor> outputs(outputs_.size());
   for (const auto& mutation : mutations_) {
     auto& input = pass->inputs[mutation.input];
     if (input.is_same(pass->results[mutation.result])) {
@@ -174,45 +259,28 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
     const at::NoGradGuard no_grad;
     input.copy_(pass->results[mutation.result]);
   }
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    const auto& output = outputs_[i];
-    switch (output.kind) {
-      case Output::Kind::undefined:
-        break;
-      case Output::Kind::input:
-        outputs[i] = pass->inputs[output.index];
-        break;
-      case Output::Kind::view: {
-        const auto& base = pass->inputs[output.index];
-        outputs[i] = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
-        break;
-      }
-      case Output::Kind::computed: {
-        outputs[i] = pass->results[output.index];
-        if (!output.requires_grad || !trains()) break;
-        size_t k = 0;
-        while (k < differentiated.size() && !differentiated[k].is_same(outputs[i])) ++k;
-        if (k == differentiated.size()) differentiated.push_back(outputs[i]);
-        unique.push_back(k);
-        break;
-      }
-    }
-  }
+  auto outputs = outputs_of(*pass);
   pass->results.clear();
-  if (differentiated.empty()) return outputs;
-  std::vector<at::Tensor> leaves;
-  leaves.reserve(gradients_.size());
-  for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
-  if (std::none_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) { return leaf.requires_grad(); }))
-    return outputs;  // all of them are frozen just now
-  connect(differentiated, leaves,
-          [self = shared_from_this(), pass, unique](const std::vector<at::Tensor>& tangents, bool last) {
-            // The same tensor given back twice collects its gradient at its first place.
-            std::vector<at::Tensor> spread(unique.size());
-            for (size_t i = 0, seen = 0; i < unique.size(); ++i)
-              if (unique[i] == seen) spread[i] = tangents[seen++];
-            return self->backward(*pass, spread, last);
-          });
+  std::vector<at::Tensor> differentiated, leaves = std::move(pass->leaves);
+  for (size_t i = 0; trains() && i < outputs_.size(); ++i)
+    if (outputs_[i].kind == Output::Kind::computed && outputs_[i].requires_grad)
+      differentiated.push_back(outputs[i]);
+  if (leaves.empty())
+    for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
+  // All of the leaves may be frozen just now.
+  if (!differentiated.empty() &&
+      std::any_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) { return leaf.requires_grad(); }))
+    connect(
+        differentiated, computed_from_, leaves,
+        [self = shared_from_this(), pass](const std::vector<at::Tensor>& tangents, bool last) {
+          return self->backward(*pass, tangents, last);
+        },
+        /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i].kind == Output::Kind::part)
+      outputs[i] = strided_view(outputs[outputs_[i].index], outputs_[i]);
+    if (outputs_[i].kind == Output::Kind::same) outputs[i] = outputs[outputs_[i].index];
+  }
   return outputs;
 }
 

@@ -1,6 +1,7 @@
 // A captured function, compiled: what a call does once its guards hold.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,15 +30,18 @@ class Program : public std::enable_shared_from_this<Program> {
   bool trains() const { return backward_ != nullptr; }
 
   /// What the forward pass computes: the graph's forward results, and what the backward pass will need.
-  /// Nothing is changed by it, unless asked for.
   struct Pass {
     std::vector<at::Tensor> inputs;  ///< of the graph, without tangents
     std::vector<at::Tensor> results;
     std::vector<at::Tensor> saved;
     std::vector<uint32_t> versions;  ///< of the inputs that the backward pass reads
+    /// The tensors that gradients are for, where these are not the inputs themselves.
+    std::vector<at::Tensor> leaves;
+    /// Of saved values that are results, too, and so in the caller's hands.
+    std::vector<std::pair<size_t, uint32_t>> saved_versions;
   };
-  /// With `in_place` it may change the inputs that finish() would change.
-  Pass forward(std::vector<at::Tensor> inputs, bool in_place = false) const;
+  /// It may change the inputs that finish() would change.
+  Pass forward(std::vector<at::Tensor> inputs) const;
   /// Gradients, one for each of the capture's. Tangents may be undefined and of any strides.
   /// `last`: what was saved is not needed again, and goes as it is used.
   std::vector<at::Tensor> backward(Pass& pass, const std::vector<at::Tensor>& tangents,
@@ -56,6 +60,9 @@ class Program : public std::enable_shared_from_this<Program> {
 
  private:
   bool mutated(size_t input) const;
+  void find_dependent_outputs();
+  std::vector<at::Tensor> outputs_of(const Pass& pass) const;
+  void separate(const Pass& pass, std::vector<at::Tensor>& outputs) const;
 
   ir::Graph captured_;
   std::vector<Source> sources_;
@@ -68,6 +75,12 @@ class Program : public std::enable_shared_from_this<Program> {
   std::unique_ptr<Executable> forward_, backward_;
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
   std::vector<ir::TensorType> tangent_types_;
+  /// For each output with a gradient, in their order: the earlier or later ones that it is computed from.
+  std::vector<std::vector<size_t>> computed_from_;
+  /// Outputs that the program has in memory of others, or of inputs, and the function has not: they are
+  /// copied. The same in every call, so they are looked for once.
+  mutable std::once_flag looked_for_shared_;
+  mutable std::vector<size_t> shared_;
 };
 
 }  // namespace graft

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
 
+#include <unordered_map>
+
 #include <algorithm>
 
 #include "capture/ivalue.h"
@@ -34,11 +36,30 @@ bool lies_as(const at::Tensor& tensor, const ir::TensorType& type) {
   return true;
 }
 
+/// Operators that fill a tensor with random numbers, as graphs have them, and as they are called: eager code
+/// draws the numbers in the order in which the tensor lies, and the operator without writes does not.
+const std::string* filler(const std::string& op) {
+  static const std::unordered_map<std::string, std::string> fillers = {
+      {"aten::bernoulli.p", "aten::bernoulli_.float"},
+      {"aten::bernoulli.Tensor", "aten::bernoulli_.Tensor"},
+      {"aten::uniform", "aten::uniform_"},
+      {"aten::normal_functional", "aten::normal_"},
+      {"aten::exponential", "aten::exponential_"},
+      {"aten::geometric", "aten::geometric_"},
+      {"aten::cauchy", "aten::cauchy_"},
+      {"aten::log_normal", "aten::log_normal_"},
+      {"aten::random", "aten::random_"},
+      {"aten::random.from", "aten::random_.from"},
+      {"aten::random.to", "aten::random_.to"}};
+  const auto found = fillers.find(op);
+  return found == fillers.end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 AtenCall::AtenCall(const ir::Node& node, const NumberOf& number_of,
                    const std::vector<at::Generator>& generators)
-    : AtenCall(node, node.op(), number_of, generators) {}
+    : AtenCall(node, filler(node.op()) ? *filler(node.op()) : node.op(), number_of, generators) {}
 
 AtenCall AtenCall::into(const ir::Node& node, const NumberOf& number_of) {
   return {node, node.op() + ".out", number_of, {}};
@@ -59,7 +80,9 @@ AtenCall::AtenCall(const ir::Node& node, const std::string& op, const NumberOf& 
   for (const auto& declared : op_->schema().arguments()) {
     const auto* given = node.argument(declared.name());
     used += given != nullptr;
-    if (declared.is_out()) {
+    if (declared.name() == "self" && filler(node.op())) {
+      arguments_.push_back({Argument::Kind::fresh, {}, {}});
+    } else if (declared.is_out()) {
       arguments_.push_back({Argument::Kind::tensor, {}, {number_of(node.output())}});
     } else if (!given) {
       if (!declared.default_value())
@@ -104,6 +127,11 @@ void AtenCall::run(std::span<at::Tensor> table) const {
         break;
       case Argument::Kind::tensor:
         stack.emplace_back(table[argument.places[0]]);
+        break;
+      case Argument::Kind::fresh:
+        stack.emplace_back(
+            at::empty_strided(layouts_[0].sizes, layouts_[0].strides,
+                              at::dtype(to_torch(layouts_[0].dtype)).device(to_torch(layouts_[0].device))));
         break;
       case Argument::Kind::list: {
         std::vector<at::Tensor> list;

@@ -34,7 +34,7 @@ class AtenCall {
 
   struct Argument {
     static constexpr size_t none = ~size_t{0}, undefined = ~size_t{1};
-    enum class Kind : uint8_t { fixed, tensor, list, optional_list } kind;
+    enum class Kind : uint8_t { fixed, tensor, list, optional_list, fresh } kind;
     c10::IValue fixed;
     std::vector<size_t> places;  // of values; none for a None in a list
   };

@@ -1,0 +1,27 @@
+// Backward passes that are run aside, to see what they do: hooks of the caller's tensors are not for these.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+namespace graft {
+
+/// While one lives, backward passes that end at these tensors run none of the hooks on them.
+class WithoutHooks {
+ public:
+  explicit WithoutHooks(const std::vector<at::Tensor>& tensors);
+  ~WithoutHooks();
+  WithoutHooks(const WithoutHooks&) = delete;
+  WithoutHooks& operator=(const WithoutHooks&) = delete;
+
+ private:
+  struct Saved;
+  std::vector<std::unique_ptr<Saved>> saved_;
+};
+
+/// What a tensor was computed by, to tell whether that changes; null for leaves, and where torch refuses to
+/// say (a view that was made without gradients, of what was changed since).
+const torch::autograd::Node* history_of(const at::Tensor& tensor);
+
+}  // namespace graft
