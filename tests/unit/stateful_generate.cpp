@@ -26,6 +26,43 @@ void expect_tame(const Program& program, const Tensor& t) {
   if (size.max().item<double>() > limit_of(program, t.scalar_type())) throw Untamed();
 }
 
+/// The places of a tensor's elements in its storage, sorted.
+Ints places_of(const Tensor& t) {
+  Ints places{t.storage_offset()};
+  if (t.numel() == 0) return {};
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    const auto before = places;
+    for (int64_t i = 1; i < t.size(d); ++i)
+      for (const int64_t place : before) places.push_back(place + i * t.stride(d));
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (!a.is_alias_of(b)) return false;
+  Ints common;
+  const auto x = places_of(a), y = places_of(b);
+  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(common));
+  return !common.empty();
+}
+
+/// Eager's result depends on the order of its loops, where it does not notice: a change reads elsewhere what
+/// it writes, or writes a place twice. One number in all places is no matter of order.
+void expect_defined(const Op& op, const Tensors& values) {
+  if (op.rule->effect != Effect::changes) return;
+  const auto& target = values[op.operands[0]];
+  const auto places = places_of(target);
+  const bool twice = std::adjacent_find(places.begin(), places.end()) != places.end();
+  if (twice && !op.rule->fills) throw Untamed();
+  for (size_t i = 1; i < op.operands.size(); ++i) {
+    const auto& other = values[op.operands[i]];
+    const bool same = other.sizes() == target.sizes() && other.strides() == target.strides() &&
+                      other.storage_offset() == target.storage_offset() && !op.rule->changes_a_view;
+    if (!same && overlap(target, other)) throw Untamed();
+  }
+}
+
 Ints random_sizes(Random& r) {
   static const std::vector<int64_t> lengths = {1, 2, 2, 3, 3, 3, 4, 5, 8, 9, 17};
   const int64_t dims = r.chance(0.06) ? 0 : r.chance(0.06) ? 4 : r.chance(0.55) ? 2 : r.number(1, 3);
@@ -156,6 +193,7 @@ void add_ops(Random& r, Program& program) {
     }
     try {
       auto made = run_op(op, values, program.index_value(), {});
+      expect_defined(op, values);
       expect_tame(program, made);
       values.push_back(std::move(made));
     } catch (const std::exception&) {
@@ -183,7 +221,11 @@ void add_results(Random& r, Program& program) {
 /// Runs it eagerly. What comes after an error of eager's own is cut off.
 bool tried(Program& program) {
   World world(program, false);
-  for (const auto& cell : world.cells) cell->watch = [&](const Tensor& t) { expect_tame(program, t); };
+  for (const auto& cell : world.cells)
+    cell->watch = [&](const Op& op, const Tensors& values) {
+      expect_defined(op, values);
+      expect_tame(program, values.back());
+    };
   const auto eager = world.eager();
   for (size_t c = 0; c < program.calls.size(); ++c) {
     try {

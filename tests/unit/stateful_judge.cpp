@@ -52,14 +52,14 @@ std::string other_values(const Tensor& got, const Tensor& want, const Tensor* wi
   if (want.numel() == 0) return "";
   const auto g = as_doubles(got), w = as_doubles(want);
   Tensor bad;
-  if (!wide || !want.is_floating_point()) {
+  if (!want.is_floating_point() || (!wide && scale == 0)) {
     bad = g.ne(w).logical_and(g.isnan().logical_and(w.isnan()).logical_not());
   } else {
     const double epsilon = want.scalar_type() == at::kDouble     ? 1e-13
                            : want.scalar_type() == at::kFloat    ? 1.2e-7
                            : want.scalar_type() == at::kBFloat16 ? 7.8e-3
                                                                  : 9.8e-4;
-    bad = out_of_bounds(g, w, as_doubles(*wide), epsilon, scale);
+    bad = out_of_bounds(g, w, as_doubles(wide ? *wide : want), epsilon, scale);
   }
   return bad.any().item<bool>() ? first_of(bad, g, w) : "";
 }
@@ -90,6 +90,13 @@ std::string described(const Tensor& t) {
   return text.str();
 }
 
+/// Ties share the gradient of a maximum, also in exact programs: 1 / 3 is rounded.
+double tied_scale(const Seen& want) {
+  if (want.sort != Seen::gradient || want.tensor.numel() == 0) return 0;
+  const auto size = as_doubles(want.tensor).abs();
+  return size.where(size.isfinite(), at::zeros_like(size)).max().item<double>() * 8;
+}
+
 Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale) {
   const std::string what = sort_names[want.sort];
   const auto fails = [&](const std::string& how, const std::string& text) {
@@ -109,7 +116,8 @@ Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale)
     if (g.is_conj() != w.is_conj() || g.is_neg() != w.is_neg())
       return fails("conj or neg bit", both_described);
   }
-  if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, scale); !how.empty())
+  if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, wide ? scale : tied_scale(want));
+      !how.empty())
     return fails("value", how);
   return {};
 }

@@ -113,9 +113,14 @@ class Minifier {
     if (program_.clip > 0) smaller |= change([](Program& p) { p.clip = 0; });
     if (program_.optimizer != Program::Optimizer::sgd)
       smaller |= change([](Program& p) { p.optimizer = Program::Optimizer::sgd; });
-    if (program_.sort == smooth && program_.kind != Kind::step)
-      smaller |= change([](Program& p) { p.sort = exact; });
+    if (program_.sort == smooth && all_exact()) smaller |= change([](Program& p) { p.sort = exact; });
     return smaller;
+  }
+
+  bool all_exact() const {
+    return program_.kind != Kind::step &&
+           std::all_of(program_.ops.begin(), program_.ops.end(),
+                       [](const Op& op) { return (op.rule->sort & exact) != 0; });
   }
 
   bool simplify_calls() {

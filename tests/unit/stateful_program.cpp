@@ -26,7 +26,7 @@ Tensors Program::run(const Tensors& given, const Tensors& state, const Mode& mod
   values.push_back(given.back());
   for (const auto& op : ops) {
     values.push_back(run_op(op, values, index_value(), mode));
-    if (mode.watch) (*mode.watch)(values.back());
+    if (mode.watch) (*mode.watch)(op, values);
   }
   Tensors made;
   for (const size_t r : results) made.push_back(values[r]);

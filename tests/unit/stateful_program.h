@@ -44,11 +44,15 @@ class Random {
 /// a run in float64.
 enum Sort : unsigned { exact = 1, smooth = 2, both = 3 };
 
+struct Op;
+/// Told of every op and of all values up to its own, while a program is made.
+using Watch = std::function<void(const Op&, const Tensors&)>;
+
 /// How a body is run.
 struct Mode {
   bool training = true;
   bool wide = false;  ///< all floating dtypes are float64: the judge's run
-  const std::function<void(const Tensor&)>* watch = nullptr;  ///< told of every value
+  const Watch* watch = nullptr;
 };
 
 enum class Effect : uint8_t { makes, views, changes };
@@ -61,9 +65,10 @@ struct Rule {
   std::function<Tensor(const Tensors&, const Ints&, const Mode&)>
       run;  ///< the index comes after the operands
   std::function<Ints(Random&, const Tensors&)> pick =
-      {};                    ///< numbers for these tensors; eager decides whether they are valid
-  bool random = false;       ///< draws from the generator
-  bool no_gradient = false;  ///< under no_grad
+      {};                       ///< numbers for these tensors; eager decides whether they are valid
+  bool random = false;          ///< draws from the generator
+  bool changes_a_view = false;  ///< of its first operand
+  bool fills = false;           ///< gives all elements one value
 };
 const std::vector<Rule>& rules();
 

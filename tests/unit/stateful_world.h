@@ -19,8 +19,7 @@ class Cell : public torch::nn::Module {
   Tensors forward(Tensors given);
   /// The tensor's place; for parameters the module's own, so that assigning replaces the parameter.
   Tensor& slot(size_t state);
-  /// Told of every value, while a program is made.
-  std::function<void(const Tensor&)> watch;
+  Watch watch;
 
  private:
   const Program* program_;

@@ -60,7 +60,7 @@ void fuzz(const char* test, Program (*make)(uint64_t), uint64_t standard_count) 
                     << seeds.back();
 }
 
-TEST(StatefulFuzz, Programs) { fuzz("StatefulFuzz.Programs", generate, 150); }
+TEST(StatefulFuzz, Programs) { fuzz("StatefulFuzz.Programs", generate, 300); }
 TEST(StatefulFuzz, TrainingSteps) { fuzz("StatefulFuzz.TrainingSteps", generate_step, 50); }
 
 }  // namespace
