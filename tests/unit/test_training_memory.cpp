@@ -87,14 +87,21 @@ std::shared_ptr<PreTrainedModel> resnet() {
 
 TEST(TrainingMemory, AStepOfConvolutionsHoldsLessThanEager) {
   at::globalContext().setUserEnabledMkldnn(true);  // another test may have made torch give it up
-  ModelInputs inputs;
-  inputs.pixel_values = at::randn({4, 3, 64, 64});
-  inputs.labels = at::arange(4, at::kLong);
-  const auto eager = step_peak(resnet(), inputs, {.backend = Backend::eager});
-  EXPECT_LT(step_peak(resnet(), inputs, {.fullgraph = true, .cache = false}), eager);
-  // Block by block, what a block gives is held until another takes it; the optimizer writes in place all the
-  // same.
-  EXPECT_LT(step_peak(resnet(), inputs, {.fullgraph = true, .regional = true, .cache = false}), eager * 1.1);
+  // Of few rows the optimizer holds most, of many the passes; in between they are alike, and what oneDNN
+  // takes for itself where it is used (on x86) weighs most.
+  for (const int64_t rows : {2, 4, 16}) {
+    SCOPED_TRACE(rows);
+    ModelInputs inputs;
+    inputs.pixel_values = at::randn({rows, 3, 64, 64});
+    inputs.labels = at::arange(rows, at::kLong) % 10;
+    const auto eager = step_peak(resnet(), inputs, {.backend = Backend::eager});
+    EXPECT_LT(step_peak(resnet(), inputs, {.fullgraph = true, .cache = false}), eager);
+    // Block by block, what a block gives is held until another takes it; the optimizer writes in place all
+    // the same.
+    if (rows == 4)
+      EXPECT_LT(step_peak(resnet(), inputs, {.fullgraph = true, .regional = true, .cache = false}),
+                eager * 1.1);
+  }
 }
 
 // What attention gives is needed again in the backward pass, and torch makes it: it waits in planned memory.
