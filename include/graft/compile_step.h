@@ -6,8 +6,10 @@
 //                                   graft::AdamW{.lr = 1e-4}, {.max_grad_norm = 1.0});
 //   for (const auto& batch : data) std::cout << step(batch).item<float>() << "\n";
 //
-// Parameters that require a gradient when the step is made are trained, in place. The learning rate is data:
-// changing it compiles nothing.
+// A step trains, in place, the parameters of the module that require a gradient when it is called, as torch's
+// optimizers do with all parameters of a module: one that is frozen later is left alone and keeps its state,
+// one that is unfrozen joins with a state of its own. Each such set is compiled once. The learning rate is
+// data: changing it compiles nothing.
 #pragma once
 #include <variant>
 
@@ -89,12 +91,14 @@ class CompiledStep<at::Tensor(Args...)> {
 
   double lr() const { return core_->lr(); }
   void set_lr(double lr) { core_->set_lr(lr); }
-  /// Steps done: Adam's correction of its averages depends on it.
+  /// Steps done. To set them is to say that every parameter has done so many: Adam's correction of its
+  /// averages depends on it.
   int64_t steps() const { return core_->steps(); }
   void set_steps(int64_t steps) { core_->set_steps(steps); }
   /// Of the last step, before clipping; undefined without clipping.
   at::Tensor grad_norm() const { return core_->grad_norm(); }
-  /// The optimizer's tensors by name ("exp_avg.model.layers.0..."), to be saved and to be written into.
+  /// The optimizer's tensors by name ("exp_avg.model.layers.0...", "step.model.layers.0...", the steps that a
+  /// parameter took part in), to be saved and to be written into.
   std::vector<std::pair<std::string, at::Tensor>> state() const { return core_->state(); }
 
  private:

@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "capture/module_tree.h"
-#include "capture/recorder.h"
 
 namespace graft::detail {
 namespace {
@@ -16,6 +18,7 @@ struct Trained {
   std::string name;
   at::Tensor parameter;
   at::Tensor first, second;  // momentum; or the averages of the gradient and of its square
+  at::Tensor steps;          // that it took part in
 };
 
 /// Numbers of one step, as tensors: they change without a new program. Doubles without dimensions, which do
@@ -23,8 +26,9 @@ struct Trained {
 struct Numbers {
   at::Tensor lr, decay, scale, root;
 
-  explicit Numbers(const std::vector<at::Tensor>& from)
-      : lr(from[0]), decay(from[1]), scale(from[2]), root(from[3]) {}
+  static constexpr size_t count = 4;
+
+  explicit Numbers(const at::Tensor* from) : lr(from[0]), decay(from[1]), scale(from[2]), root(from[3]) {}
   Numbers() {
     for (auto* t : {&lr, &decay, &scale, &root}) *t = at::zeros({}, at::kDouble);
   }
@@ -51,65 +55,150 @@ void update(const AdamW& how, const Trained& t, const at::Tensor& grad, const Nu
   parameter.sub_(average / (squares.sqrt() / now.root + how.eps) * now.scale);
 }
 
+/// Which of the parameters one step trains, and with which of the sets of numbers: a parameter that was
+/// frozen for a while has done fewer steps than others, and Adam's corrections are of its own.
+struct Selection {
+  std::vector<size_t> which;   // into the list of trained parameters
+  std::vector<size_t> group;   // of each of those, into `steps`
+  std::vector<int64_t> steps;  // that the parameters of a group have done
+
+  /// What the program depends on: not the numbers.
+  bool same_program(const Selection& other) const { return which == other.which && group == other.group; }
+};
+
 }  // namespace
 
 struct StepCore::Impl {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
   OptimizerConfig optimizer;
   StepOptions options;
+  std::unique_ptr<ModuleTree> tree;
+  /// All that ever were trained and are still in the tree.
   std::vector<Trained> trained;
-  Numbers numbers;
+  /// For each slot of the tree the tensor that stood there, and its place in `trained` if it has one.
+  struct Place {
+    const c10::TensorImpl* tensor = nullptr;
+    std::optional<size_t> trained;
+  };
+  std::vector<Place> places;
+  std::vector<Selection> selections;  // each is another program
+  int64_t listing = 0;                // how often parameters have left the list
+  std::vector<Numbers> numbers;       // by group
   int64_t steps = 0;
   at::Tensor norm;
   Core core;
 
-  Impl(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& how,
+  Impl(std::vector<std::shared_ptr<torch::nn::Module>> all, const OptimizerConfig& how,
        const StepOptions& step)
-      : optimizer(how), options(step), core(modules, step.compile) {
-    const ModuleTree tree(std::move(modules));
-    std::unordered_map<const c10::TensorImpl*, bool> seen;  // tied parameters are one
-    for (const auto& slot : tree.slots()) {
-      const auto& tensor = slot.tensor();
-      if (slot.buffer || !tensor.defined() || !tensor.requires_grad()) continue;
-      if (!seen.emplace(tensor.unsafeGetTensorImpl(), true).second) continue;
-      trained.push_back({slot.path, tensor, {}, {}});
-    }
+      : modules(all), optimizer(how), options(step), core(std::move(all), step.compile) {
+    find_trained();
     if (trained.empty()) throw UsageError("[compile_step] no parameter of the module requires a gradient");
-    const at::NoGradGuard no_grad;
-    const bool adam = std::holds_alternative<AdamW>(optimizer);
-    const bool momentum = !adam && std::get<SGD>(optimizer).momentum != 0;
-    for (auto& t : trained) {
-      if (adam || momentum) t.first = at::zeros_like(t.parameter);
-      if (adam) t.second = at::zeros_like(t.parameter);
-    }
   }
 
   double& lr() {
     return std::visit([](auto& o) -> double& { return o.lr; }, optimizer);
   }
 
-  void set_numbers() {
-    const auto step = static_cast<double>(steps + 1);
-    numbers.lr.fill_(lr());
-    if (const auto* adam = std::get_if<AdamW>(&optimizer)) {
-      numbers.decay.fill_(1 - adam->lr * adam->weight_decay);
-      numbers.scale.fill_(adam->lr / (1 - std::pow(adam->beta1, step)));
-      numbers.root.fill_(std::sqrt(1 - std::pow(adam->beta2, step)));
-    } else {
-      numbers.scale.fill_(steps == 0 ? 1.0 : 1 - std::get<SGD>(optimizer).dampening);
+  bool is_adam() const { return std::holds_alternative<AdamW>(optimizer); }
+
+  Trained fresh(const std::string& name, const at::Tensor& parameter) const {
+    const at::NoGradGuard no_grad;
+    Trained made{name, parameter, {}, {}, at::zeros({}, at::kFloat)};
+    if (is_adam() || std::get<SGD>(optimizer).momentum != 0) made.first = at::zeros_like(parameter);
+    if (is_adam()) made.second = at::zeros_like(parameter);
+    return made;
+  }
+
+  /// Goes through the tree: parameters that require a gradient join, those that are gone from it leave.
+  void find_trained() {
+    if (!tree || tree->changed()) tree = std::make_unique<ModuleTree>(modules);
+    drop_gone();
+    std::unordered_map<const c10::TensorImpl*, size_t> known;  // tied parameters are one
+    for (size_t i = 0; i < trained.size(); ++i) known.emplace(trained[i].parameter.unsafeGetTensorImpl(), i);
+    places.assign(tree->slots().size(), {});
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto& slot = tree->slots()[i];
+      const auto& tensor = slot.tensor();
+      if (slot.buffer || !tensor.defined()) continue;
+      places[i].tensor = tensor.unsafeGetTensorImpl();
+      auto at = known.find(places[i].tensor);
+      if (at == known.end() && tensor.requires_grad()) {
+        at = known.emplace(places[i].tensor, trained.size()).first;
+        trained.push_back(fresh(slot.path, tensor));
+      }
+      if (at != known.end()) places[i].trained = at->second;
     }
   }
 
-  /// The step itself, as it is captured and as it runs eagerly. Gives the loss and the gradients' norm.
-  std::vector<at::Tensor> step(const std::vector<at::Tensor>& now,
-                               const std::function<at::Tensor()>& loss_of) {
-    std::vector<Trained> here;
-    here.reserve(trained.size());
-    for (const auto& t : trained)
-      here.push_back(
-          {t.name, Recorder::seen(t.parameter), Recorder::seen(t.first), Recorder::seen(t.second)});
+  void drop_gone() {
+    std::unordered_set<const c10::TensorImpl*> there;
+    for (const auto& slot : tree->slots())
+      if (!slot.buffer && slot.tensor().defined()) there.insert(slot.tensor().unsafeGetTensorImpl());
+    const auto gone = std::erase_if(
+        trained, [&](const Trained& each) { return !there.contains(each.parameter.unsafeGetTensorImpl()); });
+    if (gone == 0) return;
+    selections.clear();  // places in the list have other meanings
+    ++listing;
+  }
+
+  /// Whether the list of trained parameters holds for what the tree has now.
+  bool all_found() const {
+    if (tree->changed()) return false;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto& slot = tree->slots()[i];
+      if (slot.buffer) continue;
+      const auto& tensor = slot.tensor();
+      if ((tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr) != places[i].tensor) return false;
+      if (tensor.defined() && tensor.requires_grad() && !places[i].trained) return false;
+    }
+    return true;
+  }
+
+  /// As an optimizer over all parameters does: those that require a gradient now.
+  Selection select() {
+    if (!all_found()) find_trained();
+    Selection now;
+    for (size_t i = 0; i < trained.size(); ++i) {
+      if (!trained[i].parameter.requires_grad()) continue;
+      const auto done = static_cast<int64_t>(*trained[i].steps.const_data_ptr<float>());
+      const auto group = std::find(now.steps.begin(), now.steps.end(), done);
+      now.which.push_back(i);
+      now.group.push_back(static_cast<size_t>(group - now.steps.begin()));
+      if (group == now.steps.end()) now.steps.push_back(done);
+    }
+    return now;
+  }
+  /// The same for selections of one program.
+  int64_t number_of(const Selection& now) {
+    const auto known = std::find_if(selections.begin(), selections.end(),
+                                    [&](const Selection& each) { return each.same_program(now); });
+    if (known != selections.end()) return known - selections.begin();
+    selections.push_back(now);
+    return static_cast<int64_t>(selections.size()) - 1;
+  }
+
+  void set_numbers(const Selection& now) {
+    numbers.resize(std::max(numbers.size(), now.steps.size()));
+    for (size_t i = 0; i < now.steps.size(); ++i) {
+      const auto step = static_cast<double>(now.steps[i] + 1);
+      numbers[i].lr.fill_(lr());
+      if (const auto* adam = std::get_if<AdamW>(&optimizer)) {
+        numbers[i].decay.fill_(1 - adam->lr * adam->weight_decay);
+        numbers[i].scale.fill_(adam->lr / (1 - std::pow(adam->beta1, step)));
+        numbers[i].root.fill_(std::sqrt(1 - std::pow(adam->beta2, step)));
+      } else {
+        numbers[i].scale.fill_(now.steps[i] == 0 ? 1.0 : 1 - std::get<SGD>(optimizer).dampening);
+      }
+    }
+  }
+
+  /// The step itself, as it is captured and as it runs eagerly. Gives the loss and the gradients' norm, and
+  /// which of the selected parameters had a gradient: others are left alone, as torch's optimizers do.
+  Made step(const Selection& selection, const std::vector<Numbers>& now,
+            const std::function<at::Tensor()>& loss_of) const {
     at::Tensor shown;
     std::vector<at::Tensor> wanted, grads;
-    for (const auto& t : here) wanted.push_back(t.parameter);
+    for (const size_t i : selection.which) wanted.push_back(trained[i].parameter);
     {
       const at::AutoGradMode on(true);
       const auto loss = loss_of();
@@ -119,23 +208,41 @@ struct StepCore::Impl {
       grads = torch::autograd::grad({loss}, wanted, {}, std::nullopt, false, /*allow_unused=*/true);
     }
     const at::NoGradGuard no_grad;
-    at::Tensor total;
-    if (options.max_grad_norm > 0) {
-      // Added up at the end: a sum that grows with each would have them wait for each other, and with them
-      // what they are computed from.
-      std::vector<at::Tensor> squares;
-      for (const auto& grad : grads)
-        if (grad.defined()) squares.push_back(grad.to(at::kFloat).square().sum());
-      total = at::stack(squares).sum().sqrt();
-      const auto factor = (options.max_grad_norm / (total + 1e-6)).clamp_max(1.0);
-      for (auto& grad : grads)
-        if (grad.defined()) grad = grad * factor.to(grad.scalar_type());
+    const auto total = clip(grads);
+    auto updated = std::make_shared<std::vector<bool>>();
+    for (size_t i = 0; i < grads.size(); ++i) {
+      updated->push_back(grads[i].defined());
+      if (!grads[i].defined()) continue;
+      const auto& parameter = trained[selection.which[i]];
+      std::visit([&](const auto& how) { update(how, parameter, grads[i], now[selection.group[i]]); },
+                 optimizer);
     }
-    const Numbers numbers_now(now);
-    for (size_t i = 0; i < here.size(); ++i)
-      if (grads[i].defined())
-        std::visit([&](const auto& how) { update(how, here[i], grads[i], numbers_now); }, optimizer);
-    return {shown, total};
+    return {{shown, total}, updated};
+  }
+
+  /// Gives the norm before clipping; undefined without clipping.
+  at::Tensor clip(std::vector<at::Tensor>& grads) const {
+    if (options.max_grad_norm <= 0) return {};
+    // Added up at the end: a sum that grows with each would have them wait for each other, and with them
+    // what they are computed from.
+    std::vector<at::Tensor> squares;
+    const bool exact = std::any_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
+      return grad.defined() && grad.scalar_type() == at::kDouble;
+    });
+    for (const auto& grad : grads)
+      if (grad.defined()) squares.push_back(grad.to(exact ? at::kDouble : at::kFloat).square().sum());
+    if (squares.empty()) return {};
+    auto total = at::stack(squares).sum().sqrt();
+    const auto factor = (options.max_grad_norm / (total + 1e-6)).clamp_max(1.0);
+    for (auto& grad : grads)
+      if (grad.defined()) grad = grad * factor.to(grad.scalar_type());
+    return total;
+  }
+
+  void count(const Selection& selection, const std::vector<bool>& updated) {
+    ++steps;
+    for (size_t i = 0; i < selection.which.size(); ++i)
+      if (updated[i]) *trained[selection.which[i]].steps.data_ptr<float>() += 1;
   }
 };
 
@@ -147,18 +254,23 @@ StepCore::~StepCore() = default;
 at::Tensor StepCore::run(const Flat& arguments,
                          const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
   auto& me = *impl_;
-  me.set_numbers();
+  const auto selection = me.select();
+  me.set_numbers(selection);
   me.norm.reset();  // its memory may serve this step
   auto flat = arguments;
+  flat.fixed.push_back(me.number_of(selection));
+  flat.fixed.push_back(me.listing);
   const size_t own = flat.tensors.size();
-  for (const auto& number : me.numbers.all()) flat.tensors.push_back(number);
+  for (size_t i = 0; i < selection.steps.size(); ++i)
+    for (const auto& number : me.numbers[i].all()) flat.tensors.push_back(number);
   const at::AutoGradMode on(true);
   const auto made = me.core.call(flat, [&](const std::vector<at::Tensor>& tensors) {
     const std::vector<at::Tensor> mine(tensors.begin(), tensors.begin() + static_cast<int64_t>(own));
-    const std::vector<at::Tensor> now(tensors.begin() + static_cast<int64_t>(own), tensors.end());
-    return Made{me.step(now, [&] { return loss(mine); }), nullptr};
+    std::vector<Numbers> now;
+    for (size_t i = own; i < tensors.size(); i += Numbers::count) now.emplace_back(&tensors[i]);
+    return me.step(selection, now, [&] { return loss(mine); });
   });
-  ++me.steps;
+  me.count(selection, *static_cast<const std::vector<bool>*>(made.frame.get()));
   me.norm = made.tensors[1];
   return made.tensors[0];
 }
@@ -166,7 +278,10 @@ at::Tensor StepCore::run(const Flat& arguments,
 double StepCore::lr() const { return impl_->lr(); }
 void StepCore::set_lr(double lr) { impl_->lr() = lr; }
 int64_t StepCore::steps() const { return impl_->steps; }
-void StepCore::set_steps(int64_t steps) { impl_->steps = steps; }
+void StepCore::set_steps(int64_t steps) {
+  impl_->steps = steps;
+  for (auto& t : impl_->trained) t.steps.fill_(steps);
+}
 at::Tensor StepCore::grad_norm() const { return impl_->norm; }
 
 std::vector<std::pair<std::string, at::Tensor>> StepCore::state() const {
@@ -175,6 +290,7 @@ std::vector<std::pair<std::string, at::Tensor>> StepCore::state() const {
   for (const auto& t : impl_->trained) {
     if (t.first.defined()) all.emplace_back((adam ? "exp_avg." : "momentum_buffer.") + t.name, t.first);
     if (t.second.defined()) all.emplace_back("exp_avg_sq." + t.name, t.second);
+    if (t.first.defined()) all.emplace_back("step." + t.name, t.steps);
   }
   return all;
 }

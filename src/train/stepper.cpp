@@ -149,21 +149,22 @@ class Whole : public Stepper {
 
   NamedTensors state() const override {
     NamedTensors all;
-    const auto kept = step_.state();
-    for (const auto& [key, tensor] : kept) {
+    for (const auto& [key, tensor] : step_.state()) {
       const auto dot = key.find('.') + 1;
-      all.emplace_back(key.substr(0, dot) + name_of_path_.at(key.substr(dot)), tensor);
+      const auto name = name_of_path_.find(key.substr(dot));
+      all.emplace_back(name == name_of_path_.end() ? key : key.substr(0, dot) + name->second, tensor);
     }
-    if (!kept.empty())
-      for (const auto& each : trained_)
-        all.emplace_back("step." + each.name, at::scalar_tensor(step_.steps(), at::kFloat));
     return all;
   }
 
   void restore(const SafetensorsFile& from) override {
     const auto mine = state();
     train::restore(mine, from);
-    if (!mine.empty()) step_.set_steps(mine.back().second.item<int64_t>());
+    double most = 0;
+    for (const auto& [key, tensor] : mine)
+      if (key.starts_with("step.")) most = std::max(most, tensor.item<double>());
+    step_.set_steps(static_cast<int64_t>(most));
+    train::restore(mine, from);  // the steps of each parameter, which are all the same now
   }
 
  private:
