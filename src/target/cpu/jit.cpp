@@ -206,6 +206,10 @@ void set_target(llvm::Function& function, const Host& host) {
   // have.
   if (host.vector_bytes >= 32)
     function.addFnAttr("prefer-vector-width", std::to_string(host.vector_bytes * 8));
+  // It is the caller's to choose (at::globalContext().setFlushDenormal). And it keeps LLVM from a wrong step:
+  // where denormals are known to count, InstCombine (of LLVM 19, fcmpImpliesClass) takes `fabs(x) > 0` for
+  // `x > 0` when it joins it with another test of x, which makes relu(x) of relu(abs(x)).
+  function.addFnAttr("denormal-fp-math", "dynamic,dynamic");
   function.addFnAttr(llvm::Attribute::NoUnwind);
 }
 
