@@ -33,6 +33,15 @@ bool fuses(const Node& producer, const Node& consumer) {
                    {OpKind::pointwise, OpKind::reduction, OpKind::view, OpKind::creation, OpKind::gather});
 }
 
+/// Asks half numbers for their exact value: which element is the largest? Computed again from what was saved,
+/// and so rounded, they may be other numbers than in the forward part, which rounds nothing in between.
+bool asks_for_exact_halves(const Node& node) {
+  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return false;
+  return std::ranges::any_of(node.inputs(), [](const Value* v) {
+    return v->type().dtype == ir::DType::f16 || v->type().dtype == ir::DType::bf16;
+  });
+}
+
 /// Cheap in itself, wherever it stands. Reductions are not: they read much, and what they give is small. Nor
 /// is a copy from one device to another.
 bool is_cheap(const Node& node) {
@@ -147,7 +156,7 @@ class Chooser {
   }
 
   bool may_run_again(const Node& node) const {
-    if (!is_cheap(node)) return false;
+    if (!is_cheap(node) || asks_for_exact_halves(node)) return false;
     if (is_free(node)) return true;
     return options_.recompute && (options_.recompute_materialized || !is_materialized_in_backward(node));
   }
@@ -169,7 +178,7 @@ class Chooser {
     const size_t call = 2 + at;
     if (backward_[at]) {
       network.add_edge(call, kSink, FlowNetwork::kUnlimited);
-    } else if (forward_[at] ? !may_run_again(node) : !is_cheap(node)) {
+    } else if (forward_[at] ? !may_run_again(node) : !is_cheap(node) || asks_for_exact_halves(node)) {
       network.add_edge(kSource, call, FlowNetwork::kUnlimited);
     } else if (forward_[at] &&
                !is_free(node)) {  // without the first condition it would not be the second run

@@ -119,7 +119,7 @@ void find_phases(Kernel& kernel) {
     for (const int arg : instruction.args) consider(arg);
     for (const auto& indirect : instruction.indirect) consider(indirect.value);
     if (instruction.guard >= 0) consider(instruction.guard);
-    instruction.column = column || (instruction.over_rows && full);
+    instruction.column = column || instruction.by_columns;
     if (instruction.column) {
       if (column && instruction.op != Op::store)
         throw std::logic_error("columns are stored and nothing else");
@@ -195,7 +195,10 @@ std::string to_string(const Kernel& kernel) {
   for (size_t n = 0; n < kernel.code.size(); ++n) {
     const auto& i = kernel.code[n];
     text << "  " << (i.full ? "  " : "") << "v" << n << ": " << ir::name_of(i.dtype) << " = " << name_of(i.op)
-         << (i.over_rows ? " over rows" : "") << (i.adds ? " adding" : "");
+         << (i.by_columns  ? " by columns"
+             : i.over_rows ? " over rows"
+                           : "")
+         << (i.adds ? " adding" : "");
     for (const int arg : i.args) text << " v" << arg;
     if (i.op == Op::constant) {
       if (ir::is_floating(i.dtype))

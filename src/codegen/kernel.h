@@ -51,7 +51,8 @@ struct Instruction {
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type
 
-  bool over_rows = false;  // a reduction: of a row or a full value, over the kept dimensions
+  bool over_rows = false;   // a reduction: of a row or a full value, over the kept dimensions
+  bool by_columns = false;  // and it gives one for each point of a row, also where all of them are the same
 
   // Set by analyse():
   bool full = false;

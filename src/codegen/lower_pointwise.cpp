@@ -66,13 +66,27 @@ Lower binary(Op op) {
   };
 }
 
+/// Of functions that jump.
+Lower stepped(Op op) {
+  return [op](Lowering& l, const Node& n, const Place& p) {
+    return l.emit(op, out(n), {l.stored_argument(n, "self", p, out(n))});
+  };
+}
+
+Lower stepped_binary(Op op) {
+  return [op](Lowering& l, const Node& n, const Place& p) {
+    return l.emit(op, out(n),
+                  {l.stored_argument(n, "self", p, out(n)), l.stored_argument(n, "other", p, out(n))});
+  };
+}
+
 Lower comparison(Op op) {
   return [op](Lowering& l, const Node& n, const Place& p) {
     const auto dtype = common_dtype(n, "self", "other");
     // A number or a wider tensor meets a half one as a half: 0.1 is not 0.1 there.
     const auto side = [&](const char* name) {
       const auto* value = ir::value_of(n, name);
-      const int x = l.argument(n, name, p, in_register(dtype));
+      const int x = l.stored_argument(n, name, p, in_register(dtype));
       return value && value->type().dtype == dtype ? x : l.convert(x, dtype);
     };
     return l.emit(op, DType::boolean, {side("self"), side("other")});
@@ -82,7 +96,7 @@ Lower comparison(Op op) {
 int truth(Lowering& l, const Node& n, std::string_view name, const Place& p) {
   const auto* value = ir::value_of(n, name);
   const auto dtype = value ? in_register(value->type().dtype) : DType::boolean;
-  const int x = l.argument(n, name, p, dtype);
+  const int x = l.stored_argument(n, name, p, dtype);
   return dtype == DType::boolean ? x : l.emit(Op::ne, DType::boolean, {x, l.integer(dtype, 0)});
 }
 
@@ -146,8 +160,10 @@ int lower_pow(Lowering& l, const Node& n, const Place& p) {
   if (e == 1) return x;
   if (e == 2) return m.mul(x, x);
   if (e == 3) return m.mul(m.mul(x, x), x);
-  if (e == 0.5) return m.of(Op::sqrt, x);
-  if (e == -0.5) return m.of(Op::rsqrt, x);
+  // Not of float16, which ATen leaves to pow(): that of -inf is inf.
+  const bool by_root = n.output().type().dtype != DType::f16;
+  if (e == 0.5 && by_root) return m.of(Op::sqrt, x);
+  if (e == -0.5 && by_root) return m.of(Op::rsqrt, x);
   if (e == -1) return m.of(Op::reciprocal, x);
   if (e == -2) return m.of(Op::reciprocal, m.mul(x, x));
   return l.emit(Op::pow, out(n), {x, m(e)});
@@ -257,8 +273,8 @@ int lerp(Lowering& l, const Node& n, const Place& p) {
 int copy(Lowering& l, const Node& n, const Place& p) {
   const auto& from = *ir::value_of(n, n.argument("src") ? "src" : "self");
   const auto to = n.output().type().dtype;
-  const int x =
-      n.argument("src") ? l.argument(n, "src", p, in_register(from.type().dtype)) : l.evaluate(from, p);
+  int x = n.argument("src") ? l.argument(n, "src", p, in_register(from.type().dtype)) : l.evaluate(from, p);
+  if (!ir::is_floating(to)) x = l.as_stored(x, from.type().dtype);
   return from.type().dtype == to ? x : l.convert(x, to);
 }
 
@@ -287,7 +303,7 @@ int floor_div(const Math& m, int a, int b) {
 
 int rounded_div(Lowering& l, const Node& n, const Place& p) {
   const Math m{l, out(n)};
-  const int a = l.argument(n, "self", p, out(n)), b = l.argument(n, "other", p, out(n));
+  const int a = l.stored_argument(n, "self", p, out(n)), b = l.stored_argument(n, "other", p, out(n));
   const auto mode = ir::string_of(n, "rounding_mode");
   if (!mode) return m.div(a, b);
   return *mode == "floor" ? floor_div(m, a, b) : m.of(Op::trunc, m.div(a, b));
@@ -315,22 +331,21 @@ void add_pointwise(LowerTable& table) {
       {"aten::erfc", Op::erfc},       {"aten::sqrt", Op::sqrt},
       {"aten::rsqrt", Op::rsqrt},     {"aten::reciprocal", Op::reciprocal}};
   for (const auto& [name, op] : float_unary) table[name] = {unary(op), floats};
-  const std::pair<const char*, Op> any_unary[] = {
-      {"aten::neg", Op::neg}, {"aten::abs", Op::abs}, {"aten::sign", Op::sign}};
-  for (const auto& [name, op] : any_unary)
-    table[name] = {unary(op), [](const Node& n) { return n.output().type().dtype != DType::boolean; }};
+  const auto no_flags = [](const Node& n) { return n.output().type().dtype != DType::boolean; };
+  table["aten::neg"] = {unary(Op::neg), no_flags};
+  table["aten::abs"] = {unary(Op::abs), no_flags};
+  table["aten::sign"] = {stepped(Op::sign), no_flags};
   const std::pair<const char*, Op> roundings[] = {{"aten::floor", Op::floor},
                                                   {"aten::ceil", Op::ceil},
                                                   {"aten::round", Op::round},
                                                   {"aten::trunc", Op::trunc}};
-  for (const auto& [name, op] : roundings) table[name] = {unary(op), floats};
+  for (const auto& [name, op] : roundings) table[name] = {stepped(op), floats};
 
   const std::pair<const char*, Op> comparisons[] = {{"eq", Op::eq}, {"ne", Op::ne}, {"lt", Op::lt},
                                                     {"le", Op::le}, {"gt", Op::gt}, {"ge", Op::ge}};
   for (const auto& [name, op] : comparisons)
     for (const char* kind : {".Tensor", ".Scalar"})
       table["aten::" + std::string(name) + kind] = {comparison(op)};
-  const auto no_flags = [](const Node& n) { return n.output().type().dtype != DType::boolean; };
   for (const char* kind : {".Tensor", ".Scalar"}) {
     const std::string k = kind;
     table["aten::add" + k] = {
@@ -344,8 +359,8 @@ void add_pointwise(LowerTable& table) {
     }};
     table["aten::div" + k] = {binary(Op::div), div_is_plain};
     table["aten::div" + k + "_mode"] = {rounded_div, floats};
-    table["aten::fmod" + k] = {binary(Op::fmod), floats};
-    table["aten::remainder" + k] = {binary(Op::remainder), floats};
+    table["aten::fmod" + k] = {stepped_binary(Op::fmod), floats};
+    table["aten::remainder" + k] = {stepped_binary(Op::remainder), floats};
     table["aten::bitwise_and" + k] = {binary(Op::bitwise_and)};
     table["aten::bitwise_or" + k] = {binary(Op::bitwise_or)};
     table["aten::bitwise_xor" + k] = {binary(Op::bitwise_xor)};
@@ -367,7 +382,8 @@ void add_pointwise(LowerTable& table) {
   }};
   for (const auto& [name, op] : {std::pair("aten::isnan", Op::is_nan), {"aten::isinf", Op::is_inf}})
     table[name] = {[op = op](Lowering& l, const Node& n, const Place& p) {
-                     return l.emit(op, DType::boolean, {l.evaluate(*ir::value_of(n, "self"), p)});
+                     const auto& self = *ir::value_of(n, "self");
+                     return l.emit(op, DType::boolean, {l.as_stored(l.evaluate(self, p), self.type().dtype)});
                    },
                    [](const Node& n) { return ir::is_floating(ir::value_of(n, "self")->type().dtype); }};
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -42,9 +43,9 @@ Index element_at(const ir::Value& value, const Place& place) {
 /// Numbers by their bits: 0 and -0 are two, a NaN is equal to itself.
 bool same_value(const Instruction& a, const Instruction& b) {
   return a.op == b.op && a.dtype == b.dtype && a.buffer == b.buffer && a.guard == b.guard &&
-         a.integer == b.integer && a.over_rows == b.over_rows && a.args == b.args &&
-         std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) && a.indirect == b.indirect &&
-         a.index == b.index;
+         a.integer == b.integer && a.over_rows == b.over_rows && a.by_columns == b.by_columns &&
+         a.args == b.args && std::bit_cast<uint64_t>(a.number) == std::bit_cast<uint64_t>(b.number) &&
+         a.indirect == b.indirect && a.index == b.index;
 }
 
 /// Of most of what same_value() compares.
@@ -131,6 +132,42 @@ int Lowering::convert(int instruction, ir::DType to) {
   return wide;
 }
 
+/// Whether it is a number of the half type, whatever the data: a load, or one of several loads.
+bool Lowering::fits(int instruction, ir::DType dtype, int depth) const {
+  constexpr int deepest = 6;  // what was not looked at is rounded once more, which changes nothing
+  const auto& i = kernel_.code[static_cast<size_t>(instruction)];
+  const auto all = [&](size_t first) {
+    return std::all_of(i.args.begin() + static_cast<int64_t>(first), i.args.end(),
+                       [&](int arg) { return fits(arg, dtype, depth + 1); });
+  };
+  if (depth > deepest) return false;
+  switch (i.op) {
+    case Op::load:
+      return kernel_.buffers[static_cast<size_t>(i.buffer)].dtype == dtype;
+    case Op::round_half:
+      return dtype == ir::DType::f16;
+    case Op::round_bf16:
+      return dtype == ir::DType::bf16;
+    case Op::constant:
+      return i.number == 0 || std::abs(i.number) == 1;
+    case Op::select:
+      return all(1);
+    case Op::neg:
+    case Op::abs:
+    case Op::maximum:
+    case Op::minimum:
+    case Op::reduce_max:
+    case Op::reduce_min:
+      return all(0);
+    default:
+      return false;
+  }
+}
+
+int Lowering::as_stored(int instruction, ir::DType dtype) {
+  return in_register(dtype) == dtype || fits(instruction, dtype) ? instruction : convert(instruction, dtype);
+}
+
 int Lowering::at(const ir::Value& value, const Place& place, ir::DType dtype_wanted) {
   return cast(evaluate(value, place), dtype_wanted);
 }
@@ -150,6 +187,14 @@ int Lowering::argument(const ir::Node& node, std::string_view name, const Place&
   const auto number = ir::number_of(node, name);
   if (!number) throw std::logic_error(node.op() + " has no argument " + std::string(name));
   return constant(in_register(dtype_wanted), *number);
+}
+
+int Lowering::stored_argument(const ir::Node& node, std::string_view name, const Place& place,
+                              ir::DType dtype_wanted) {
+  const auto* value = ir::value_of(node, name);
+  if (!value) return argument(node, name, place, dtype_wanted);
+  const auto own = value->type().dtype;
+  return cast(as_stored(argument(node, name, place, in_register(own)), own), dtype_wanted);
 }
 
 int Lowering::buffer_of(const ir::Value& value, bool written) {
@@ -204,7 +249,11 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
   const auto from = rows ? row_place(input.type().sizes) : full_place(input.type().sizes);
   const auto out = in_register(value.type().dtype);
   const auto reduction_of = [&](ir::DType dtype, std::vector<int> args) {
-    return add({.op = reduction.op, .dtype = dtype, .args = std::move(args), .over_rows = rows || columns});
+    return add({.op = reduction.op,
+                .dtype = dtype,
+                .args = std::move(args),
+                .over_rows = rows || columns,
+                .by_columns = columns});
   };
   switch (reduction.op) {
     case Op::reduce_argmax:
@@ -217,11 +266,12 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
         reduced.push_back(from[static_cast<size_t>(d)]);
         sizes.push_back(input.type().sizes[static_cast<size_t>(d)]);
       }
-      return reduction_of(ir::DType::i64, {evaluate(input, from), iota(linear(reduced, sizes))});
+      const int x = as_stored(evaluate(input, from), input.type().dtype);
+      return reduction_of(ir::DType::i64, {x, iota(linear(reduced, sizes))});
     }
     case Op::reduce_any:
     case Op::reduce_all: {
-      const int x = evaluate(input, from);
+      const int x = as_stored(evaluate(input, from), input.type().dtype);
       const int flag =
           dtype(x) == ir::DType::boolean ? x : emit(Op::ne, ir::DType::boolean, {x, integer(dtype(x), 0)});
       return cast(reduction_of(ir::DType::boolean, {flag}), out);
@@ -255,6 +305,10 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
 }
 
 void Lowering::store(const ir::Value& value, const Place& place, int instruction) {
+  const auto& type = value.type();
+  for (size_t i = 0; i < type.sizes.size(); ++i)
+    if (type.strides[i] == 0 && type.sizes[i] > 1)
+      throw std::logic_error("%" + std::to_string(value.id()) + " has several elements at one place");
   kernel_.code.push_back({.op = Op::store,
                           .dtype = dtype(instruction),
                           .args = {instruction},
@@ -314,8 +368,11 @@ int64_t points_of(const ir::Node& node) {
 std::optional<Space> crossed_by(const ir::Node& node, const Space& space) {
   const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
   if (is_pointwise(node) || !is_kernel_reduction(node) || finds_place(node) || rows < 2 || row < 2 ||
-      row > long_row || !space.back().reduced || points_of(node) != points(space) ||
-      node.output().type().dtype == ir::DType::boolean)
+      row > long_row || !space.back().reduced || points_of(node) != points(space))
+    return std::nullopt;
+  // Flags are not kept in memory between parts; and of bytes any() gives bytes, which comes after the flags.
+  const auto op = find_reduction(node.op())->op;
+  if (op == Op::reduce_any || op == Op::reduce_all || node.output().type().dtype == ir::DType::boolean)
     return std::nullopt;
   return crossed(space, space_over(ir::value_of(node, "self")->type().sizes, dims_reduced_by(node)));
 }

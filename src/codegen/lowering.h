@@ -62,8 +62,13 @@ class Lowering {
   int cast(int instruction, ir::DType dtype);
   /// As cast(), and rounded to `dtype` where that is narrower than the register.
   int convert(int instruction, ir::DType dtype);
+  /// Rounded to what memory of a half type would hold. For operators that jump: a comparison or a rounding of
+  /// what has more bits than the tensor is not near the tensor's.
+  int as_stored(int instruction, ir::DType dtype);
   /// A tensor argument at a place of the result (broadcast), or a number; as `dtype` in registers.
   int argument(const ir::Node& node, std::string_view name, const Place& place, ir::DType dtype);
+  /// The same, rounded as the tensor is.
+  int stored_argument(const ir::Node& node, std::string_view name, const Place& place, ir::DType dtype);
   /// A tensor argument at its own place.
   int at(const ir::Value& value, const Place& place, ir::DType dtype);
   /// A load from the value's buffer, at a place part of which is data.
@@ -77,6 +82,7 @@ class Lowering {
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
   bool over_rows(const ir::Value& input) const;
+  bool fits(int instruction, ir::DType dtype, int depth = 0) const;
   int buffer_of(const ir::Value& value, bool written);
 
   std::vector<Access> accesses_;

@@ -26,9 +26,10 @@ Dims broadcast(const Dims& a, const Dims& b) {
   return result;
 }
 
-/// One operand's layout where that has the result's shape: pointwise operators keep it.
+/// One operand's layout where that has the result's shape: pointwise operators keep it. Not that of an
+/// expanded tensor or one with gaps: a result has a place for each element.
 TensorType like(const Value* x, Dims sizes, ir::DType dtype) {
-  if (x->type().sizes == sizes) {
+  if (x->type().sizes == sizes && x->type().is_dense()) {
     auto type = x->type();
     type.dtype = dtype;
     return type;
@@ -44,7 +45,9 @@ Value* Builder::call(std::string op, std::vector<NamedArgument> arguments, Tenso
   return &node.output();
 }
 
-Value* Builder::unary(const char* op, Value* x) { return call(op, {{"self", x}}, x->type()); }
+Value* Builder::unary(const char* op, Value* x) {
+  return call(op, {{"self", x}}, like(x, x->type().sizes, x->type().dtype));
+}
 
 Value* Builder::binary(const char* op, Value* a, Value* b) {
   auto sizes = broadcast(a->type().sizes, b->type().sizes);
@@ -53,7 +56,7 @@ Value* Builder::binary(const char* op, Value* a, Value* b) {
 }
 
 Value* Builder::binary(const char* op, Value* a, double b) {
-  return call(op, {{"self", a}, {"other", Attribute(b)}}, a->type());
+  return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, a->type().dtype));
 }
 
 Value* Builder::compare(const char* op, Value* a, int64_t b) {

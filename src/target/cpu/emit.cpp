@@ -30,11 +30,11 @@ class KernelEmitter : ScatterEmitter {
     auto* type = llvm::FunctionType::get(
         b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
+    // No fast-math flags. LLVM would contract a product and a sum into one instruction here and not there, as
+    // it happens to see them; but a value that is computed twice (in two phases, two kernels, again in the
+    // backward part) must be the same to the bit: the gradient of amax() asks which elements equal the
+    // largest.
     set_target(*function_, host);
-    // A product and the sum it goes into are rounded once where the machine can, as compilers do by default.
-    llvm::FastMathFlags flags;
-    flags.setAllowContract();
-    b_.setFastMathFlags(flags);
     entry_ = BasicBlock::Create(context_, "entry", function_);
     b_.SetInsertPoint(entry_);
   }
