@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generated_loop.h"
+#include "target/cpu/jit.h"
 #include "target/cpu/vector_math.h"
 
 namespace graft::cpu {
@@ -151,9 +152,21 @@ TEST(Conversions, NarrowIntegersWrap) {
   EXPECT_EQ(to_int<int8_t>(std::vector<float>{200.0f, -129.0f}), (std::vector<int8_t>{-56, 127}));
 }
 
-TEST(Conversions, WideIntegersSaturateAndNanIsZero) {
-  EXPECT_EQ(to_int<int32_t>(std::vector<float>{1e20f, -1e20f, kInf, kNan}),
-            (std::vector<int32_t>{INT32_MAX, INT32_MIN, INT32_MAX, 0}));
+TEST(Conversions, WideIntegersAreTheMachinesOwn) {
+  const bool arm = host().triple.starts_with("aarch64");
+  const auto much = [&](auto most) {
+    using T = decltype(most);
+    return arm ? most : std::numeric_limits<T>::min();
+  };
+  const int32_t most = much(INT32_MAX), of_nan = arm ? 0 : INT32_MIN;
+  const int64_t most64 = much(INT64_MAX), of_nan64 = arm ? 0 : INT64_MIN;
+  for (unsigned width : {1, 3, 4, 16}) {
+    const std::vector<float> x{1e20f, -1e20f, kInf, kNan, -kInf, 0x1p31f, -0x1p31f};
+    EXPECT_EQ(to_int<int32_t>(x, width),
+              (std::vector<int32_t>{most, INT32_MIN, most, of_nan, INT32_MIN, most, INT32_MIN}));
+    EXPECT_EQ(to_int<int64_t>(x, width), (std::vector<int64_t>{most64, INT64_MIN, most64, of_nan64, INT64_MIN,
+                                                               int64_t{1} << 31, -(int64_t{1} << 31)}));
+  }
   EXPECT_EQ(to_int<uint64_t>(std::vector<double>{-5.0, 1e30, HUGE_VAL, std::nan("")}),
             (std::vector<uint64_t>{0, UINT64_MAX, UINT64_MAX, 0}));
 }

@@ -1,6 +1,8 @@
 // Between float and what is narrower: bfloat16, half, integers.
 #include <llvm/IR/Intrinsics.h>
 
+#include <cmath>
+
 #include "target/cpu/lanes.h"
 #include "target/cpu/vector_math.h"
 
@@ -69,8 +71,28 @@ llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x) {
   return builder.CreateTrunc(float_to_half_by_hand(lanes, lanes.of(x)).value, like(builder.getInt16Ty(), x));
 }
 
+namespace {
+
+/// x86's own conversion, with which ATen's code is compiled there: what does not fit, and NaN, is the
+/// smallest number. Narrow types are the low bits of a wider conversion's, as C++ compilers have it.
+llvm::Value* float_to_int_x86(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer,
+                              bool is_signed) {
+  const unsigned width = integer->getIntegerBitWidth();
+  // ATen goes through int64 to uint8. Floats from 2^31 on are multiples of 2^8: 32 bits leave the same.
+  const bool is_double = x->getType()->getScalarType()->isDoubleTy();
+  const unsigned through = width > 32 || (!is_signed && is_double) ? 64 : 32;
+  Lanes lanes(builder, x->getType());
+  const double limit = std::ldexp(1.0, static_cast<int>(through) - 1);
+  const Float inside = select(abs(lanes.of(x)) < limit, lanes.of(x), -limit);
+  auto* made = builder.CreateFPToSI(inside.value, like(builder.getIntNTy(through), x));
+  return through == width ? made : builder.CreateTrunc(made, like(integer, x));
+}
+
+}  // namespace
+
 llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer, bool is_signed) {
   const unsigned width = integer->getIntegerBitWidth();
+  if (!on_arm(builder) && (is_signed || width == 8)) return float_to_int_x86(builder, x, integer, is_signed);
   auto convert = [&](llvm::Type* scalar, llvm::Intrinsic::ID id) {
     return builder.CreateIntrinsic(id, {like(scalar, x), x->getType()}, {x});
   };

@@ -66,8 +66,10 @@ llvm::Value* f32_to_bf16(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* f16_to_f32(llvm::IRBuilderBase& builder, llvm::Value* bits);
 llvm::Value* f32_to_f16(llvm::IRBuilderBase& builder, llvm::Value* x);
 
-/// Truncates to `integer`, a scalar type of 8 to 64 bits. What does not fit is some number, never poison: 8
-/// bits wrap as ATen's do, which go through int64; 32 and 64 saturate; NaN is 0.
+/// Truncates to `integer`, a scalar type of 8 to 64 bits. What does not fit is some number, never poison, and
+/// as ATen has it, which is as the machine has it. On x86 what does not fit 32 or 64 bits is the smallest
+/// number, NaN, too; elsewhere they saturate, and NaN is 0. 8 and 16 bits are the low ones of 32, or of 64
+/// for uint8.
 llvm::Value* float_to_int(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Type* integer, bool is_signed);
 
 /// Calls a function of the C library for every lane: "lgamma" becomes lgammaf or lgamma.
