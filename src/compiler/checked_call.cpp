@@ -362,7 +362,8 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   made.tensors = std::exchange(observed.outputs, {});
   before.add(observed.generators, observed.generator_states);
   RandomState after(observed.generators, call.tensors);
-  return {std::move(observed), std::move(made), std::move(before), std::move(after), reads.reads()};
+  return {std::move(observed), std::move(made), std::move(before), std::move(after),
+          modules.beyond(reads.reads())};
 }
 
 Made checked_call(Entry& entry, EagerCall& eager, const Flat& call, const CompileOptions& options) {

@@ -76,8 +76,8 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   before.restore();
   const auto parts = parts_of(*captured, options.backend);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
-  for (const auto& line :
-       guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources, reads.reads()))
+  for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources,
+                                      modules->beyond(reads.reads())))
     text << "  " << line << "\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, level);

@@ -146,6 +146,23 @@ TEST(AdapterRouting, AChoiceThatComesBackIsNotCompiledAgain) {
   }
 }
 
+TEST(AdapterRouting, InACompiledModelWithAdaptersTheyAreDataStill) {
+  const auto peft = peft_of(lora_scene());
+  const auto inputs = inputs_of(lora_scene());
+  const auto fast = compile(peft, {.fullgraph = true});
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) fast(inputs);
+  const auto graphs = counters().graphs;
+  for (int round = 0; round < 2; ++round)
+    for (const auto& change : changes()) {
+      if (std::string(change.name) == "delete_adapter(a0)") break;
+      SCOPED_TRACE(change.name);
+      change.make(*peft);
+      EXPECT_EQ(not_near(fast(inputs).logits, peft->forward(inputs).logits), "") << change.name;
+    }
+  EXPECT_EQ(counters().graphs, graphs) << "choosing, scaling and merging compile nothing";
+}
+
 TEST(AdapterRouting, AFunctionThatNamesAdaptersByRowSeesThemGo) {
   const auto peft = peft_of(lora_scene());
   const auto inputs = inputs_of(lora_scene());
