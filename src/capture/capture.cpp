@@ -53,6 +53,7 @@ class Session {
       enter_arguments();
       observed_.outputs = (*request_.function)(request_.arguments);
       describe_run();
+      if (request_.throws && !going_on()) throw GraphBreak(recorder().broken());
     } catch (const GraphBreak&) {
       recorder().stop();
       recorder().undo();
@@ -86,6 +87,7 @@ class Session {
         // An argument that is also a parameter or a buffer is bound as the argument it is.
         recorder().input(argument, "arg" + std::to_string(i));
         if (recorder().inputs().size() > before) done_.sources.push_back({Source::Kind::argument, i});
+        recorder().watch_pointer(argument);
       } catch (const UsageError& error) {
         return give_up(error.what());
       }

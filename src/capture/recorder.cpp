@@ -116,6 +116,29 @@ std::string common_scope(const std::string& a, const std::string& b) {
   return a.substr(0, a_ends || b_ends ? i : end);
 }
 
+/// Called by torch where somebody asks for a pointer to write through.
+void pointer_taken(c10::StorageImpl*) {
+  // Operators do so all the time, and below the recorder's key.
+  if (recorder && !c10::impl::tls_is_dispatch_key_excluded(record_key))
+    recorder->give_up("[capture] the function takes the data pointer of a tensor");
+}
+
+/// False where this torch cannot tell, or somebody else is told already.
+template <class Storage>
+bool watch(Storage& storage) {
+  if constexpr (requires { storage.set_materializer(&pointer_taken); }) {
+    if (storage.has_materializer()) return false;
+    storage.set_materializer(&pointer_taken);
+    return true;
+  }
+  return false;
+}
+
+template <class Storage>
+void unwatch(Storage& storage) {
+  if constexpr (requires { storage.clear_materializer(); }) storage.clear_materializer();
+}
+
 /// Plain calls of the recorder's own: neither recorded nor seen by autograd.
 struct Aside {
   Recorder::Pause pause;
@@ -148,9 +171,16 @@ Recorder::~Recorder() { stop(); }
 void Recorder::stop() {
   if (!std::exchange(on_, false)) return;
   recorder = nullptr;
+  for (const auto& storage : watched_)
+    if (const auto alive = storage.lock()) unwatch(*alive);
   c10::impl::tls_set_dispatch_key_included(record_key, false);
   at::autocast::set_autocast_cache_enabled(was_caching_casts_);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
+}
+
+void Recorder::watch_pointer(const at::Tensor& tensor) {
+  if (tensor.has_storage() && watch(*tensor.storage().unsafeGetStorageImpl()))
+    watched_.push_back(tensor.storage().getWeakStorageImpl());
 }
 
 void Recorder::give_up(const std::string& reason, const std::string& backtrace) {
@@ -431,6 +461,7 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
     return;
   }
   memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;
+  watch_pointer(made);
 }
 
 /// A gradient that was not asked for is undefined: the place stays, with a type nobody may read.

@@ -82,6 +82,11 @@ class Recorder {
   /// Nothing is recorded from now on; what was recorded stays.
   void stop();
 
+  /// Notices when the code takes the tensor's data pointer: what it reads there is a value on the host, and
+  /// what it writes nobody records. (Pointers that can only be read are not noticed; nor with versions of
+  /// torch before 2.13.)
+  void watch_pointer(const at::Tensor& tensor);
+
   /// The fallback.
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -112,6 +117,7 @@ class Recorder {
   std::vector<at::Tensor> generator_states_;
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;
   std::string last_scope_;
   bool on_ = true, was_multithreaded_, was_caching_casts_;
 };

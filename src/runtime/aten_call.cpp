@@ -84,6 +84,7 @@ AtenCall::AtenCall(const ir::Node& node, const std::string& op, const NumberOf& 
       arguments_.push_back({Argument::Kind::fresh, {}, {}});
     } else if (declared.is_out()) {
       arguments_.push_back({Argument::Kind::tensor, {}, {number_of(node.output())}});
+      into_ = true;
     } else if (!given) {
       if (!declared.default_value())
         throw Error("[graph] " + node.op() + " needs an argument \"" + declared.name() + "\"");
@@ -153,7 +154,8 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   op_->callBoxed(&stack);
   size_t i = 0;
   const auto put = [&](at::Tensor made) {
-    if (!layouts_.empty() && made.defined() && lies_in_argument(made, table)) made = made.clone();
+    // What it was told to write into is where it belongs, and may lie in one arena with its arguments.
+    if (!into_ && !layouts_.empty() && made.defined() && lies_in_argument(made, table)) made = made.clone();
     if (i < layouts_.size() && made.defined() && !lies_as(made, layouts_[i]))
       made = at::empty_strided(layouts_[i].sizes, layouts_[i].strides, made.options()).copy_(made);
     table[results_.at(i++)] = std::move(made);

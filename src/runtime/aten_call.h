@@ -41,6 +41,7 @@ class AtenCall {
   std::optional<c10::OperatorHandle> op_;  // none: a number of the program
   std::vector<Argument> arguments_;
   std::vector<size_t> results_;
+  bool into_ = false;                    // it writes its result into a tensor of the table
   std::vector<ir::TensorType> layouts_;  // of the results; none of a view's, which lies where it lies
 };
 

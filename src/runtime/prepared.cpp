@@ -229,6 +229,9 @@ class Preparation {
     if (product == Product::low_rank) {
       action.call = std::make_unique<AtenCall>(
           AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+      // Where no row asks for an adapter, the result is what it would be added to.
+      action.bias = slot_of(*ir::value_of(node, "self"));
+      action.out = slot_of(node.output());
       return;
     }
     action.product = product;
