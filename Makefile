@@ -35,15 +35,19 @@ test: build
 	@$(MAKE) --no-print-directory asan
 	@$(PYTEST) -m "not full" tests
 
-# All of it: also TSan, g++ and a long fuzz run.
+# All of it: also TSan, g++, long fuzz runs, and the unit tests with every call compared with eager.
 test-full: test tsan gcc
 	@$(PYTEST) -m full tests
 	@scripts/fuzz.sh 600
+	@GRAFT_STATEFUL_COUNT=20000 GRAFT_STATEFUL_KINDS=50 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulFuzz.*'
+	@GRAFT_VERIFY_EVERY=1 build/tests/unit_tests --gtest_brief=1 --gtest_filter='-*Memory*:*SteadyState*:*Counts*:*Concurrent*'
+	@$(MAKE) --no-print-directory asan ASAN_PROGRAMS=300
 
+# Sanitizers cannot see into generated code: few random programs here, many in test-full.
 asan: $(STAMP)
 	@[ -f build-asan/build.ninja ] || cmake --preset asan-ubsan
 	@ninja -C build-asan --quiet unit_tests
-	@scripts/unit_tests.sh build-asan
+	@GRAFT_FUZZ_COUNT=$(or $(ASAN_PROGRAMS),8) GRAFT_STATEFUL_COUNT=$(or $(ASAN_PROGRAMS),40) scripts/unit_tests.sh build-asan
 
 # One OpenMP thread: libgomp is not instrumented, so TSan sees none of its barriers and would report torch's own loops. Tests that ask for several are left out.
 tsan: $(STAMP)

@@ -8,10 +8,9 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
-#include <set>
-
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
+#include "capture/op_facts.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
@@ -28,18 +27,6 @@ constexpr DispatchKey record_key = DispatchKey::Fake;
 
 thread_local Recorder* recorder = nullptr;
 
-template <class F>
-void each_tensor(const IValue& value, F f) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) f(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& t : value.toTensorVector())
-      if (t.defined()) f(t);
-  } else if (value.isList()) {
-    for (const IValue& item : value.toListRef()) each_tensor(item, f);
-  }
-}
-
 void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   if (recorder)
     recorder->record(op, keys, stack);
@@ -48,51 +35,6 @@ void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
-
-bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
-bool draws_numbers(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::nondeterministic_seeded); }
-
-bool gives_no_tensor(const c10::OperatorHandle& op) {
-  const auto& returns = op.schema().returns();
-  return !returns.empty() && std::none_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
-    return r.type()->isSubtypeOf(*c10::TensorType::get()) ||
-           r.type()->isSubtypeOf(*c10::ListType::ofTensors());
-  });
-}
-
-/// Indexing with numbers gives a known shape; only masks make it depend on the data.
-bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
-  if (op.schema().name() != "aten::index" && op.schema().name() != "aten::_unsafe_index") return true;
-  bool mask = false;
-  each_tensor(stack.back(), [&](const at::Tensor& t) {
-    mask |= t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
-  });
-  return mask;
-}
-
-/// Makes a tensor and leaves its memory as it is.
-bool makes_empty(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {
-      "aten::empty",          "aten::empty_like",        "aten::empty_strided",
-      "aten::new_empty",      "aten::new_empty_strided", "aten::empty_permuted",
-      "aten::empty_quantized"};
-  return names.contains(op.schema().name());
-}
-
-/// Of an operator in place: what was there before does not matter.
-bool overwrites(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {"aten::copy_", "aten::fill_", "aten::zero_"};
-  return names.contains(op.schema().name()) || draws_numbers(op);
-}
-
-/// Operators in place whose twins give a tensor of the same dtype if all they are given have it.
-bool keeps_dtype(const c10::OperatorHandle& op) {
-  static const std::set<std::string> names = {"aten::add_",       "aten::sub_",     "aten::mul_",
-                                              "aten::addcmul_",   "aten::addcdiv_", "aten::lerp_",
-                                              "aten::index_copy_"};
-  return names.contains(op.schema().name());
-}
 
 /// In bytes: from where to where a tensor lies in its storage.
 std::pair<int64_t, int64_t> extent(const ir::TensorType& type, int64_t offset) {

@@ -254,6 +254,7 @@ Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptio
         "[compile] dynamic shapes are to come: dynamic=on compiles each shape on its own, as auto does");
   impl_->roots = std::move(modules);
   impl_->options = options;
+  if (const auto every = env_number("GRAFT_VERIFY_EVERY")) impl_->options.verify_every = *every;
 }
 Core::~Core() = default;
 

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -53,7 +52,6 @@ struct Entry {
   std::atomic<bool> distrusted{false};  ///< differed from eager, and the caller chose eager for that case
   bool runs_eagerly() const { return !program || distrusted.load(std::memory_order_acquire); }
 
-  std::mutex checking;
   std::atomic<int> checks_left{checks_before_trust};
   std::atomic<int64_t> calls{0};
 

@@ -483,8 +483,9 @@ void expect_as_eager(F function, const Tensors& inputs) {
   const auto changed = [&] {
     Tensors others;
     for (const auto& t : inputs)
-      others.push_back(t.is_floating_point() ? at::empty_strided(t.sizes(), t.strides()).normal_().to(t.dtype())
-                                             : t.clone());
+      others.push_back(t.is_floating_point()
+                           ? at::empty_strided(t.sizes(), t.strides()).normal_().to(t.dtype())
+                           : t.clone());
     return others;
   };
   // These are watched, and the function itself.

@@ -1,0 +1,52 @@
+#include "capture/op_facts.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace graft {
+
+bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
+bool draws_numbers(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::nondeterministic_seeded); }
+
+bool gives_no_tensor(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && std::none_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
+    return r.type()->isSubtypeOf(*c10::TensorType::get()) ||
+           r.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
+bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
+  if (op.schema().name() != "aten::index" && op.schema().name() != "aten::_unsafe_index") return true;
+  bool mask = false;
+  each_tensor(stack.back(), [&](const at::Tensor& t) {
+    mask |= t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+  });
+  return mask;
+}
+
+bool makes_empty(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {
+      "aten::empty",          "aten::empty_like",        "aten::empty_strided",
+      "aten::new_empty",      "aten::new_empty_strided", "aten::empty_permuted",
+      "aten::empty_quantized"};
+  return names.contains(op.schema().name());
+}
+
+bool overwrites(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::copy_", "aten::fill_", "aten::zero_"};
+  return names.contains(op.schema().name()) || draws_numbers(op);
+}
+
+bool keeps_dtype(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::add_",       "aten::sub_",     "aten::mul_",
+                                              "aten::addcmul_",   "aten::addcdiv_", "aten::lerp_",
+                                              "aten::index_copy_"};
+  return names.contains(op.schema().name());
+}
+
+}  // namespace graft
