@@ -20,7 +20,7 @@ struct WithoutHooks::Saved {
 
 WithoutHooks::WithoutHooks(const std::vector<at::Tensor>& tensors) {
   for (const auto& tensor : tensors) {
-    const auto node = tensor.grad_fn();
+    const auto& node = tensor.grad_fn();
     auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
     auto* place = node ? &node->tensor_pre_hooks() : meta ? &meta->hooks_ : nullptr;
     auto* retained = node ? &node->retains_grad_hooks() : nullptr;

@@ -479,7 +479,7 @@ void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
     call.run(form.op, stack);
     twins = Call::results(stack, stack.size());
   } catch (const c10::Error&) {
-    // Then the call itself fails, too, or torch knows more of it than of its twin.
+    twins.reset();  // then the call itself fails, too, or torch knows more of it than of its twin
   }
   call.pass();
   const size_t changed = write.mutated.size();

@@ -89,11 +89,13 @@ class SideRun {
     results_ = pass.results;
     if (with_gradients && program_.trains()) {
       std::vector<at::Tensor> tangents;
+      tangents.reserve(captured_.tangent_inputs.size());
       for (const size_t i : captured_.tangent_inputs) tangents.push_back(captured_.input_values[i]);
       gradients_ = program_.backward(pass, tangents);
     }
     same_random_state_ = eager_.after.is_now();
     eager_.after.restore();
+    pass.leaves.reserve(program_.gradients().size());
     for (const auto& gradient : program_.gradients()) pass.leaves.push_back(given_[gradient.input]);
     outputs_ = program_.finish(std::move(pass));
   }

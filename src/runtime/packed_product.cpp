@@ -198,9 +198,9 @@ std::shared_ptr<const PackedProduct::Packed> PackedProduct::packed_for(const at:
     packed_ = std::move(packed);
   };
   if (!runtime::SeenTensor::can_be_seen(weight)) return nullptr;
-  if (const auto known = latest(); known && known->seen.is(weight)) return known;
+  if (auto known = latest(); known && known->seen.is(weight)) return known;
   const std::lock_guard<std::mutex> lock(packing_);
-  if (const auto known = latest()) {
+  if (auto known = latest()) {
     if (known->seen.is(weight)) return known;  // another thread has laid it out
     if (known->seen.is_in_training(weight)) {  // it would be laid out in every call
       if (known->tensor.defined()) set(std::make_shared<Packed>(Packed{{}, known->seen}));
