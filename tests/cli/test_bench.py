@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT
+
 ROW = "micro-softmax-float32"
 AGAINST = ["--against", "python", "--python", sys.executable, "--skip-compile"]
 
 
 def bench(*arguments):
-    return subprocess.run([str(GRAFT), "bench", *map(str, arguments)], capture_output=True, text=True)
+    return programs.run([GRAFT, "bench", *arguments], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,20 @@
 """graft bench --suite adapters: the rows, what a run writes, and PEFT's side of it. How fast anything is, is not tested here."""
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT, ROOT
+
 USES = ["use-base", "use-one", "use-unused", "use-disabled", "use-switched", "use-mixed", "use-base8", "use-mixed8"]
 LOADS = ["load-2nd", "load-200th"]
 TINY = ["--suite", "adapters", "--tiny", "--rounds", 1, "--threads", 1]
 
 
 def bench(*arguments):
-    return subprocess.run([str(GRAFT), "bench", *map(str, arguments)], capture_output=True, text=True)
+    return programs.run([GRAFT, "bench", *arguments], capture_output=True, text=True)
 
 
 def measured(folder, *arguments):

@@ -1,18 +1,15 @@
 """graft bench --suite decode: the rows, and both sides of it on a model of no size. How fast anything is, is not tested here."""
 import importlib.util
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT, ROOT
+
 
 
 # Who takes part where its package is, which is no part of the set-up.
@@ -20,7 +17,7 @@ LLAMA_CPP = {"llama.cpp"} if importlib.util.find_spec("llama_cpp") else set()
 
 
 def bench(*arguments):
-    return subprocess.run([str(word) for word in (GRAFT, "bench", "--suite", "decode", *arguments)], capture_output=True, text=True)
+    return programs.run([GRAFT, "bench", "--suite", "decode", *arguments], capture_output=True, text=True)
 
 
 def test_rows():
@@ -82,4 +79,4 @@ def test_a_model_file(tiny_llama, tmp_path):
     assert "Generation: new tokens a second" in done.stdout
     for wrong in (["--tiny", "--model", file], ["--model", tmp_path / "none.gguf"]):
         assert bench(*wrong, "--list").returncode == 2
-    assert subprocess.run([GRAFT, "bench", "--model", file, "--list"], capture_output=True).returncode == 2
+    assert programs.run([GRAFT, "bench", "--model", file, "--list"], capture_output=True).returncode == 2

@@ -1,20 +1,17 @@
 """graft bench --suite train: the rows, and both Trainers on a model of no size. How fast anything is, is not tested here."""
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT
+
 ROWS = ["full-train", "lora-train", "dora-train", "ia3-train", "oft-train"]
 
 
 def bench(*arguments):
-    return subprocess.run([str(word) for word in (GRAFT, "bench", "--suite", "train", *arguments)], capture_output=True, text=True)
+    return programs.run([GRAFT, "bench", "--suite", "train", *arguments], capture_output=True, text=True)
 
 
 def measured(folder, *arguments):

@@ -3,19 +3,18 @@ import json
 import os
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import BUILD, GRAFT
+
 
 
 def graft(*arguments, env=None):
-    return subprocess.run([str(GRAFT), *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **(env or {})})
+    return programs.run([GRAFT, *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})})
 
 
 @pytest.fixture(scope="module")

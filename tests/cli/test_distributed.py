@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM, ResNetConfig, ResNetForImageClassification
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT
+
 SMALL = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=16, pad_token_id=1)
 STEPS = 8
 
@@ -61,7 +61,7 @@ class Runs:
 
     def __call__(self, processes, *flags, name=None, **how):
         name = name or f"out{processes}"
-        done = subprocess.run(self.start(processes, *self.flags(name, *flags, **how)), capture_output=True, text=True, timeout=300)
+        done = programs.run(self.start(processes, *self.flags(name, *flags, **how)), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads((self.folder / f"{name}.json").read_text())
 
@@ -208,7 +208,7 @@ def test_a_process_that_is_gone_is_named(runs, rank, what):
     assert "Exception raised" not in errors, errors
     # The last checkpoint is whole: the run goes on from it.
     last = max(int(folder.name.split("-")[1]) for folder in running.out.glob("checkpoint-*"))
-    done = subprocess.run(command(2, *runs.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
+    done = programs.run(command(2, *runs.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -238,11 +238,11 @@ def test_an_error_on_one_is_known_to_all(runs):
     ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT=99999"),
 ])
 def test_environment_that_makes_no_sense(runs, variables, words):
-    done = subprocess.run(command(0, *runs.flags("out")), capture_output=True, text=True, env={**os.environ, **variables})
+    done = programs.run(command(0, *runs.flags("out")), capture_output=True, text=True, env={**os.environ, **variables})
     assert done.returncode == 1 and words in done.stderr, done.stderr
 
 
 def test_launch_says_what_is_wrong():
     for words, part in [(("launch", "-n", "2"), "what to run"), (("launch", "-n", "2", "nosuchprogram"), "cannot run nosuchprogram")]:
-        done = subprocess.run([str(GRAFT), *words], capture_output=True, text=True, timeout=60)
+        done = programs.run([GRAFT, *words], capture_output=True, text=True, timeout=60)
         assert done.returncode in (1, 2) and part in done.stderr, done.stderr

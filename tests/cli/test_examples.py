@@ -1,13 +1,11 @@
 """The examples do what they say."""
-import os
 import subprocess
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
+from programs import BUILD
+
 
 
 def run(*words):

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import programs
 from test_distributed import Running, Runs, command, runs, world  # noqa: F401 (the fixtures)
 
 KILLS = int(os.environ.get("GRAFT_KILLS", 50))
@@ -86,7 +87,7 @@ def test_one_process(runs, whole, how):  # noqa: F811
         for again in range(dice.randrange(1, 4)):
             flags = (*OFTEN, *(("--resume",) if again else ()))
             killed += Life(command(0, *runs.flags(name, *flags, what="dropout.json", tokens="long.safetensors")), out).kill(how, dice, a_step)
-        done = subprocess.run(command(0, *runs.flags(name, *OFTEN, "--resume", what="dropout.json", tokens="long.safetensors")), capture_output=True, text=True)
+        done = programs.run(command(0, *runs.flags(name, *OFTEN, "--resume", what="dropout.json", tokens="long.safetensors")), capture_output=True, text=True)
         assert done.returncode == 0, f"kill {number}: {done.stderr}"
         for file in RESULTS:
             assert (out / file).read_bytes() == (right / file).read_bytes(), f"kill {number}: {file}"
@@ -117,7 +118,7 @@ def test_one_of_three_processes(runs):  # noqa: F811
         assert took < 30, f"{took:.0f} s; {where}"
         last = max(int(folder.name.split("-")[1]) for folder in running.out.glob("checkpoint-*"))
         resumed = Runs(runs.world, runs.folder / str(number))
-        done = subprocess.run(command(2, *resumed.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
+        done = programs.run(command(2, *resumed.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
                               capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{where}\n{done.stderr}"
         assert "is not whole" not in done.stderr, done.stderr

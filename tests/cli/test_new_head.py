@@ -1,8 +1,5 @@
 """A new head on a body that has none: trained, used, merged, and never mistaken for a trained one."""
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,14 +7,14 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT
+
 HEAD = ("--task", "sequence-classification", "--num-labels", "3")
 
 
 def graft(command, *flags):
-    return subprocess.run([str(word) for word in (GRAFT, command, *flags)], capture_output=True, text=True)
+    return programs.run([GRAFT, command, *flags], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """graft-opt as a person or a script meets it: passes over graphs in text, levels, messages, exit status."""
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
+import programs
+from programs import BUILD
+
 OPT = Path(os.environ.get("GRAFT_OPT_BIN", BUILD / "graft-opt"))
 
 SOFTMAX = """graph(%0 "x": f32[2, 3]) {
@@ -18,7 +18,7 @@ SOFTMAX = """graph(%0 "x": f32[2, 3]) {
 
 
 def opt(*arguments, text=None):
-    return subprocess.run([str(OPT), *map(str, arguments)], input=text, capture_output=True, text=True)
+    return programs.run([OPT, *arguments], input=text, capture_output=True, text=True)
 
 
 def fails(done, status, *words):

@@ -1,12 +1,11 @@
 """The compiler's own tests once more with each pass switched off: none may be needed for a right result."""
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
+from programs import BUILD, ROOT
+
 UNIT_TESTS = BUILD / "tests" / "unit_tests"
 FILTER = "Backends/Compile.*/graft:CompileGuards.*:CompileFuzz.*"
 

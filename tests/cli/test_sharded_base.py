@@ -6,8 +6,11 @@ import subprocess
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_distributed import BUILD, GRAFT, STEPS, Running, assert_same, command, runs, world  # noqa: F401 (fixtures)
+from test_distributed import STEPS, Running, assert_same, command, runs, world  # noqa: F401 (fixtures)
 from transformers import LlamaConfig, LlamaForCausalLM
+
+import programs
+from programs import BUILD, GRAFT
 
 WHOLE = 8  # blocks of the deeper model
 
@@ -107,7 +110,7 @@ def test_gathered_in_the_end():
 
 
 def test_what_is_trained_is_not_shared_out(runs):  # noqa: F811
-    done = subprocess.run(command(2, *runs.flags("out", "--zero-stage", 3, what="full")), capture_output=True, text=True, timeout=120)
+    done = programs.run(command(2, *runs.flags("out", "--zero-stage", 3, what="full")), capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "shares out frozen weights" in done.stderr and "zero_stage 1" in done.stderr, done.stderr
 
 

@@ -1,17 +1,14 @@
 """graft train as a person meets it: what is wrong is said, with the line of the data, and nothing is left half-written."""
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import GRAFT
+
 SMALL = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16, pad_token_id=1)
 
 
@@ -32,7 +29,7 @@ class Train:
 
     def __call__(self, *flags, model="lm"):
         command = [GRAFT, "train", "--model", self.models / model, "--output", self.out, *flags]
-        return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        return programs.run(command, capture_output=True, text=True)
 
     def rows(self, *lines):
         path = self.folder / "rows.jsonl"
@@ -155,7 +152,7 @@ def test_the_same_seed_gives_the_same_adapter(train):
 
 
 def test_help_has_an_example():
-    done = subprocess.run([GRAFT, "train", "--help"], capture_output=True, text=True)
+    done = programs.run([GRAFT, "train", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "Example:" in done.stdout
 
 

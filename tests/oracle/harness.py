@@ -3,7 +3,6 @@
 A Case is a model made from a small config of odd sizes, with the batches to run through it. test_models.py runs every Case through every
 kind of check that applies to it. Nothing is stored: weights and expectations are made by the installed transformers on each run.
 """
-import os
 import subprocess
 import zlib
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
-GRAFT = Path(os.environ.get("GRAFT_BIN", BUILD / "graft"))
+import programs
+from programs import BUILD, DEVICE, GRAFT, ROOT  # noqa: F401 (tests take them from here)
+
 DRIVER = BUILD / "tests" / "model_driver"
-DEVICE = os.environ.get("GRAFT_TEST_DEVICE", "cpu")  # where graft and transformers run
 
 Batch = dict[str, torch.Tensor]
 
@@ -154,8 +152,8 @@ def make_checkpoint(case: Case, folder: Path) -> Checkpoint:
     return Checkpoint(case, model, folder / "model", folder)
 
 
-def run(*command, check=True) -> subprocess.CompletedProcess:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+def run(*command, check=True, real=False) -> subprocess.CompletedProcess:
+    done = programs.run(command, capture_output=True, text=True, real=real)
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stdout}{done.stderr}")
     return done

@@ -1,14 +1,13 @@
 """Checkpoints that do not fit their config.json and configs that say what cannot be: an error that names the file's field or weight,
 never a crash, a hang or more memory than there is."""
 import json
-import resource
 import shutil
-import subprocess
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import programs
 from harness import GRAFT, text_batch
 
 HUGE = 2**31 - 1
@@ -23,9 +22,8 @@ def small(checkpoints, tmp_path_factory):
 
 def refused(folder, batch, tmp_path):
     """What graft says, in 4 GB of memory and half a minute."""
-    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     command = [GRAFT, "forward", "--model", folder, "--input", batch, "--output", tmp_path / "out.safetensors"]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=30, preexec_fn=limit)
+    done = programs.run(command, capture_output=True, text=True, timeout=30, memory=4 << 30)
     assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
     return done.stderr
 

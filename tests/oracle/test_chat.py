@@ -1,6 +1,5 @@
 """`graft chat`, `graft generate --chat` and training rows with messages, against transformers and PEFT on a tiny model."""
 import json
-import subprocess
 
 import peft
 import pytest
@@ -9,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from adapters import noisy
+import programs
 from harness import GRAFT, run
 from test_chat_template import CHATML, FETCHED, MARKED
 from test_tokenizer_live import PHRASES
@@ -61,7 +61,7 @@ class Reference:
 
 
 def chat(folder, lines, *flags, check=True):
-    done = subprocess.run([str(f) for f in (GRAFT, "chat", folder / "model", "--max-new-tokens", NEW, *flags)], input="".join(line + "\n" for line in lines), capture_output=True, text=True)
+    done = programs.run([GRAFT, "chat", folder / "model", "--max-new-tokens", NEW, *flags], input="".join(line + "\n" for line in lines), capture_output=True, text=True)
     assert not check or done.returncode == 0, done.stderr
     return done
 

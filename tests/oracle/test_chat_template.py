@@ -4,7 +4,6 @@ those that set-up fetched with minja, over many conversations; and templates tha
 import itertools
 import json
 import shutil
-import subprocess
 
 import pytest
 from jinja2 import TemplateError
@@ -12,6 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
+import programs
 from harness import BUILD, ROOT
 from test_tokenizer_kinds import SMOLLM, needs_smollm
 
@@ -241,7 +241,7 @@ CONVERSATIONS = {
 
 
 def ask(items):
-    done = subprocess.run([DRIVER], input="".join(json.dumps(item) + "\n" for item in items), capture_output=True, text=True, encoding="utf-8")
+    done = programs.run([DRIVER], input="".join(json.dumps(item) + "\n" for item in items), capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
 

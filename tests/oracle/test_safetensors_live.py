@@ -16,9 +16,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GRAFT = pathlib.Path(os.environ.get("GRAFT_BIN", ROOT / "build/graft"))
-COPY = pathlib.Path(os.environ.get("SAFETENSORS_COPY", ROOT / "build/tests/safetensors_copy"))
+import programs
+from programs import BUILD, GRAFT
+
+COPY = pathlib.Path(os.environ.get("SAFETENSORS_COPY", BUILD / "tests" / "safetensors_copy"))
 
 needs_graft = pytest.mark.skipif(not GRAFT.exists(), reason=f"{GRAFT} is not built")
 needs_copy = pytest.mark.skipif(not COPY.exists(), reason=f"{COPY} is not built")
@@ -133,7 +134,7 @@ def by_python(path):
 
 def by_graft(paths):
     """The same by graft, for many files in one process; a refusal is its message."""
-    done = subprocess.run([COPY, "--list"], input="".join(f"{p}\n" for p in paths), capture_output=True, text=True)
+    done = programs.run([COPY, "--list"], input="".join(f"{p}\n" for p in paths), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(paths)
@@ -151,7 +152,7 @@ def test_graft_info(name, tmp_path):
     """The program says the same as the library, which test_same_files_accepted holds to all the cases."""
     path = tmp_path / "x.safetensors"
     path.write_bytes(SAME[name] if name in SAME else STRICTER[name][0])
-    done = subprocess.run([GRAFT, "info", path, "--json"], capture_output=True, text=True)
+    done = programs.run([GRAFT, "info", path, "--json"], capture_output=True, text=True)
     expected = by_python(path)
     if name in STRICTER:
         assert expected is not None, "Python refuses this now: move it to SAME"
@@ -284,7 +285,7 @@ def sample_tensors():
 @pytest.mark.parametrize("tensors", [sample_tensors(), {}, {"x": torch.ones(2, 3)}], ids=["all", "none", "one"])
 def test_same_bytes(tensors, metadata, tmp_path):
     save_file(tensors, tmp_path / "python", metadata=metadata)
-    subprocess.run([COPY, tmp_path / "python", tmp_path / "graft"], check=True)
+    programs.run([COPY, tmp_path / "python", tmp_path / "graft"], check=True)
     assert (tmp_path / "graft").read_bytes() == (tmp_path / "python").read_bytes()
 
 
@@ -293,7 +294,7 @@ def test_several_metadata_keys(tmp_path):
     # Python writes them in an order that changes from run to run, so only the meaning can be the same.
     metadata = {"format": "pt", "b": "2", "a": "1"}
     save_file({"x": torch.ones(2)}, tmp_path / "python", metadata=metadata)
-    subprocess.run([COPY, tmp_path / "python", tmp_path / "graft"], check=True)
+    programs.run([COPY, tmp_path / "python", tmp_path / "graft"], check=True)
     with safe_open(tmp_path / "graft", framework="pt") as file:
         assert file.metadata() == metadata
     assert (tmp_path / "graft").stat().st_size == (tmp_path / "python").stat().st_size
@@ -317,7 +318,7 @@ def test_same_shards(limit, tmp_path):
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (tmp_path / "python/model.safetensors.index.json").write_text(text, encoding="utf-8")
 
-    subprocess.run([COPY, tmp_path / "in.safetensors", tmp_path / "graft", "--shards", str(limit)], check=True)
+    programs.run([COPY, tmp_path / "in.safetensors", tmp_path / "graft", "--shards", str(limit)], check=True)
     theirs, ours = ({p.name: p.read_bytes() for p in (tmp_path / side).iterdir()} for side in ("python", "graft"))
     assert ours.keys() == theirs.keys()
     assert ours == theirs
@@ -332,7 +333,7 @@ def test_transformers_both_ways(tmp_path):
     model = transformers.LlamaForCausalLM(config)
     model.save_pretrained(tmp_path / "python", max_shard_size="8KB")
     assert (tmp_path / "python/model.safetensors.index.json").exists()
-    subprocess.run([COPY, tmp_path / "python", tmp_path / "graft", "--shards", "6000"], check=True)
+    programs.run([COPY, tmp_path / "python", tmp_path / "graft", "--shards", "6000"], check=True)
     theirs, ours = (json.loads((tmp_path / side / "model.safetensors.index.json").read_text()) for side in ("python", "graft"))
     assert ours["metadata"] == theirs["metadata"]
     config.save_pretrained(tmp_path / "graft")
@@ -345,12 +346,12 @@ def test_transformers_both_ways(tmp_path):
 def test_the_advice_on_pickles_works(tmp_path):
     shared = torch.arange(6.0).reshape(2, 3)
     torch.save({"a": shared, "b": shared, "c": shared.t()}, tmp_path / "pytorch_model.bin")
-    done = subprocess.run([COPY, tmp_path, tmp_path / "out", "--shards", "1000"], capture_output=True, text=True)
+    done = programs.run([COPY, tmp_path, tmp_path / "out", "--shards", "1000"], capture_output=True, text=True)
     assert done.returncode == 1 and "can run code" in done.stderr and not (tmp_path / "out").exists()
     command = done.stderr.split("convert it with: python ")[1].split(", or load it")[0]
     # The pieces the shell would pass, with the interpreter that has torch.
     subprocess.run([sys.executable, *shlex.split(command)], cwd=tmp_path, check=True)
-    subprocess.run([COPY, tmp_path, tmp_path / "out", "--shards", "1000"], check=True)
+    programs.run([COPY, tmp_path, tmp_path / "out", "--shards", "1000"], check=True)
     assert torch.equal(load_file(tmp_path / "out/model.safetensors")["c"], shared.t())
 
 
@@ -362,5 +363,5 @@ def test_opening_costs_no_memory(tmp_path):
     with open(tmp_path / "big.safetensors", "wb") as file:
         file.write(raw(header))
         file.truncate(8 + len(header) + count * size)
-    done = subprocess.run([COPY, "--rss", tmp_path / "big.safetensors"], capture_output=True, text=True, check=True)
+    done = programs.run([COPY, "--rss", tmp_path / "big.safetensors"], capture_output=True, text=True, check=True, real=True)
     assert int(done.stdout) < 50e6

@@ -6,18 +6,17 @@ that half is skipped. GRAFT_TOKENIZER_LINES sets the number of lines (default 12
 
 import json
 import os
-import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import unicodedata
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / os.environ.get("GRAFT_BUILD", "build")
+import programs
+from programs import BUILD, ROOT
+
 DRIVER = BUILD / "tests" / "tokenize_lines"
 MINILM = ROOT / ".data" / "minilm"
 LINES = int(os.environ.get("GRAFT_TOKENIZER_LINES", "12000"))
@@ -104,7 +103,7 @@ def graft(tokenizer_path, inputs, check=True):
     if not DRIVER.exists():
         pytest.fail(f"{DRIVER} is not there: build graft first, or set GRAFT_BUILD")
     text = "".join(json.dumps(item) + "\n" for item in inputs)
-    done = subprocess.run([DRIVER, tokenizer_path], input=text, capture_output=True, text=True, encoding="utf-8")
+    done = programs.run([DRIVER, tokenizer_path], input=text, capture_output=True, text=True, encoding="utf-8")
     if not check:
         return done
     assert done.returncode == 0, done.stderr
