@@ -190,11 +190,6 @@ class Session {
             .requires_grad = output.requires_grad()};
   }
 
-  static std::pair<int64_t, int64_t> extent(const at::Tensor& tensor) {
-    const auto span = type_of(tensor).span();
-    return {tensor.storage_offset(), tensor.storage_offset() + span};
-  }
-
   /// Outputs over the same memory: the whole is a result, the others are views of it, so that a write into
   /// one is seen in the others, and autograd knows.
   void share_memory() {
@@ -206,9 +201,8 @@ class Session {
         if (done_.outputs[k].kind != Output::Kind::computed && done_.outputs[k].kind != Output::Kind::piece)
           continue;
         if (storage_of(outputs[k]) != storage_of(outputs[i])) continue;
-        const auto [a0, a1] = extent(outputs[i]);
-        const auto [b0, b1] = extent(outputs[k]);
-        if ((a0 >= b1 || b0 >= a1) && a0 != a1 && b0 != b1) continue;
+        const auto mine = bytes_of(outputs[i]), others = bytes_of(outputs[k]);
+        if (!mine.meets(others) && !mine.empty() && !others.empty()) continue;
         const bool k_is_whole = !recorder().place_of(outputs[k])->view;
         if (!k_is_whole && place->view) {
           if (!share_hidden(*place->region, k) || !share_hidden(*place->region, i)) return;

@@ -134,6 +134,28 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+namespace {
+
+ByteRange bytes_of(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, int64_t element) {
+  int64_t last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return {offset * element, offset * element};
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return {offset * element, (last + 1) * element};
+}
+
+}  // namespace
+
+ByteRange bytes_of(const at::Tensor& tensor) {
+  return bytes_of(tensor.sizes(), tensor.strides(), tensor.storage_offset(),
+                  static_cast<int64_t>(tensor.element_size()));
+}
+
+ByteRange bytes_of(const ir::TensorType& type, int64_t offset) {
+  return bytes_of(type.sizes, type.strides, offset, static_cast<int64_t>(ir::size_of(type.dtype)));
+}
+
 at::Tensor row_of(const at::Tensor& tensor) {
   return tensor.as_strided({type_of(tensor).span()}, {1}, tensor.storage_offset());
 }

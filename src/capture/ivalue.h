@@ -20,6 +20,15 @@ ir::TensorType type_of(const at::Tensor& tensor);
 /// The memory behind a tensor, to see whether two share it; null where there is none.
 const c10::StorageImpl* storage_of(const at::Tensor& tensor);
 
+/// From where to where something lies in its storage.
+struct ByteRange {
+  int64_t begin, end;
+  bool empty() const { return begin == end; }
+  bool meets(const ByteRange& other) const { return begin < other.end && other.begin < end; }
+};
+ByteRange bytes_of(const at::Tensor& tensor);
+ByteRange bytes_of(const ir::TensorType& type, int64_t offset);
+
 /// A tensor's memory as one row of elements, from its first to its last.
 at::Tensor row_of(const at::Tensor& tensor);
 /// The same elements at the same places in memory of its own, `offset` elements from the start: a clone()

@@ -109,8 +109,6 @@ void Memory::enter_twin(const at::Tensor& tensor, const Place& place) {
       Known{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), place, storage_of(tensor)});
 }
 
-void Memory::forget(const at::Tensor& tensor) { known_.erase(tensor.unsafeGetTensorImpl()); }
-
 ir::Value& Memory::add(const std::string& op, std::vector<ir::NamedArgument> arguments, ir::TensorType type) {
   return graph_.add_node(op, std::move(arguments), {std::move(type)}).output();
 }

@@ -29,7 +29,6 @@ class Memory {
     uint64_t version = 0;              ///< counts writes
     std::optional<size_t> input = {};  ///< of the graph; none: made by the function
     bool empty = false;                ///< nothing was written yet
-    std::string maker;                 ///< the call that made it
     std::vector<std::weak_ptr<View>> views;
   };
   struct View {
@@ -61,8 +60,6 @@ class Memory {
   std::shared_ptr<Region> enter(const at::Tensor& tensor, ir::Value& value);
   void enter_view(const at::Tensor& tensor, const Place& of, ir::Value& value);
   void enter_twin(const at::Tensor& tensor, const Place& place);
-  /// The tensor object shows something else from now on.
-  void forget(const at::Tensor& tensor);
 
   ir::Value& read(const Place& place);
   /// False where a write through this view cannot be said in a graph.

@@ -5,6 +5,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "capture/reveal.h"
 #include "capture/training_flag.h"
 #include "support/trained_at_times.h"
 
@@ -15,11 +16,8 @@ using torch::nn::Module;
 using Tensors = torch::OrderedDict<std::string, at::Tensor>;
 using Children = torch::OrderedDict<std::string, std::shared_ptr<Module>>;
 
-// An explicit instantiation may name private members ([temp.spec.general]): the one lawful way to the tables.
-template <class Tag, typename Tag::type member>
-struct Reveal {
-  friend typename Tag::type reveal(Tag) { return member; }
-};
+}  // namespace
+
 struct ParametersTag {
   using type = Tensors Module::*;
   friend type reveal(ParametersTag);
@@ -35,6 +33,8 @@ struct ChildrenTag {
 template struct Reveal<ParametersTag, &Module::parameters_>;
 template struct Reveal<BuffersTag, &Module::buffers_>;
 template struct Reveal<ChildrenTag, &Module::children_>;
+
+namespace {
 
 std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;

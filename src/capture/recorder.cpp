@@ -36,16 +36,8 @@ void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
 
-/// In bytes: from where to where a tensor lies in its storage.
-std::pair<int64_t, int64_t> extent(const ir::TensorType& type, int64_t offset) {
-  const auto size = ir::size_of(type.dtype);
-  return {offset * size, (offset + type.span()) * size};
-}
-
 bool overlap(const Memory::Region& a, const Memory::Region& b) {
-  const auto [a0, a1] = extent(a.type, a.offset);
-  const auto [b0, b1] = extent(b.type, b.offset);
-  return a0 < b1 && b0 < a1;
+  return bytes_of(a.type, a.offset).meets(bytes_of(b.type, b.offset));
 }
 
 std::string common_scope(const std::string& a, const std::string& b) {

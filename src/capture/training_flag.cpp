@@ -2,21 +2,18 @@
 
 #include <torch/nn/modules/dropout.h>
 
+#include "capture/reveal.h"
 #include "support/guarded_state.h"
 
 namespace graft {
-namespace {
 
-// An explicit instantiation may name private members ([temp.spec.general]).
-template <class Tag, typename Tag::type member>
-struct Reveal {
-  friend typename Tag::type reveal(Tag) { return member; }
-};
 struct TrainingTag {
   using type = bool torch::nn::Module::*;
   friend type reveal(TrainingTag);
 };
 template struct Reveal<TrainingTag, &torch::nn::Module::is_training_>;
+
+namespace {
 
 class TrainingFlag : public GuardedState {
  public:

@@ -82,8 +82,7 @@ class Comparison {
     const auto& graph = program_.captured_graph();
     const auto eager = computed_from(graph, doubt.result, inputs_, want_);
     if (!eager.defined() || eager.sizes() != doubt.want.sizes()) return Verdict::unknown;
-    constexpr double few = 0.01;
-    if (share_apart(eager, doubt.want, computed_in_) > few) return Verdict::wrong;
+    if (share_apart(eager, doubt.want, computed_in_) > few_at_a_kink) return Verdict::wrong;
     const auto compiled = computed_from(graph, doubt.result, inputs_, got_);
     return compiled.defined() && difference(doubt.got, compiled, computed_in_).empty() &&
                    difference(doubt.want, eager, computed_in_).empty()
@@ -129,7 +128,7 @@ class Comparison {
   }
 
   bool judged_noise(const Doubt& doubt) {
-    if (!doubt.want.defined() || !doubt.got.defined() || !doubt.want.is_floating_point()) return false;
+    if (!doubt.want.defined() || !doubt.got.defined() || doubt.want.is_complex()) return false;
     return aside([&] {
       if (!runs_) {
         before_.restore();

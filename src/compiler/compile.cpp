@@ -1,5 +1,6 @@
 // The compiler from above: find a program whose guards hold, or capture and compile one; check it against
 // eager until it is trusted; run it.
+#include <algorithm>
 #include <chrono>
 #include <shared_mutex>
 
@@ -20,6 +21,17 @@ bool capturing() { return Recorder::active(); }
 bool disabled() {
   static const bool off = env("GRAFT_DISABLE").value_or("0") == "1";
   return off;
+}
+
+/// A program that was made runs no more.
+void give_up(Entry& entry, const std::string& why) {
+  log(LogTopic::breaks, why);
+  entry.distrusted = true;
+  count([](Counters& c) { ++c.graph_breaks; });
+}
+
+bool has_tangent(const at::Tensor& tensor) {
+  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
 }
 
 }  // namespace
@@ -104,17 +116,16 @@ struct Core::Impl {
 };
 
 Made Core::Impl::call(const Flat& call, const Original& original) {
-  // A program has no forward-mode tangents: they would be dropped.
-  for (const auto& tensor : call.tensors)
-    if (tensor.defined() && tensor._fw_grad(/*level=*/0).defined()) {
-      if (options.fullgraph) throw GraphBreak("[compile] an argument has a forward-mode tangent");
-      return original(call.tensors);
-    }
   const auto now = Surroundings::now();
   std::vector<at::Tensor> bound;
   auto entry = find(call, now, bound);
   if (logs(LogTopic::guards)) log_failures(call, now, entry.get());
   if (!entry) {
+    // A program has no forward-mode tangents (its guards say so): they would be dropped.
+    if (std::any_of(call.tensors.begin(), call.tensors.end(), has_tangent)) {
+      if (options.fullgraph) throw GraphBreak("[compile] an argument has a forward-mode tangent");
+      return original(call.tensors);
+    }
     const std::lock_guard<std::recursive_mutex> lock(compiling);
     forget_after_reset();
     entry = find(call, now, bound);  // another thread may have made it meanwhile
@@ -220,9 +231,7 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
   auto eager = call_eagerly(call, original, *entry.modules, options.fullgraph);
   auto& observed = eager.observed;
   if (!observed.capture) {
-    log(LogTopic::breaks, observed.broken);
-    entry.distrusted = true;
-    count([](Counters& c) { ++c.graph_breaks; });
+    give_up(entry, observed.broken);
     return std::move(eager.made);
   }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
@@ -236,9 +245,7 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
   }
   auto made = checked_call(entry, eager, call, options);
   if (auto kept = kept_beyond(eager, made); !kept.empty() && !entry.distrusted) {
-    log(LogTopic::breaks, kept);
-    entry.distrusted = true;
-    count([](Counters& c) { ++c.graph_breaks; });
+    give_up(entry, kept);
     return made;
   }
   if (entry.checks_left.load(std::memory_order_relaxed) > 0)

@@ -128,15 +128,7 @@ namespace {
 /// Whether two tensors may have bytes in common.
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
   if (storage_of(a) != storage_of(b) || !storage_of(a)) return false;
-  const auto extent = [](const at::Tensor& t) {
-    const auto size = static_cast<int64_t>(t.element_size());
-    int64_t span = t.numel() > 0 ? 1 : 0;
-    for (int64_t d = 0; span > 0 && d < t.dim(); ++d) span += (t.size(d) - 1) * t.stride(d);
-    return std::pair(t.storage_offset() * size, (t.storage_offset() + span) * size);
-  };
-  const auto [a0, a1] = extent(a);
-  const auto [b0, b1] = extent(b);
-  return a0 < b1 && b0 < a1;
+  return bytes_of(a).meets(bytes_of(b));
 }
 
 }  // namespace

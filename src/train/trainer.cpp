@@ -212,6 +212,15 @@ struct Trainer::Impl {
                 ". Lower the learning rate, clip gradients, or look at the batch");
   }
 
+  /// The loss does not always tell: on some CPUs ATen's attention makes zeros of NaN.
+  void check_weights(const std::vector<TrainingStep>& log) const {
+    for (const auto& each : subject->tensors())
+      if (!each.tensor.isfinite().all().item<bool>())
+        throw Error("[train] " + each.name + " has NaN or infinity in it at step " +
+                    std::to_string(log.size()) + " of " + std::to_string(max_steps) +
+                    ". Lower the learning rate, clip gradients, or look at the batches");
+  }
+
   /// The steps done before.
   std::vector<TrainingStep> prepare(std::optional<train::RunFolder>& folder, bool resume) {
     at::manual_seed(args.seed);
@@ -271,6 +280,7 @@ struct Trainer::Impl {
   }
 
   void save(const train::RunFolder& folder, const std::vector<TrainingStep>& log) {
+    check_weights(log);
     const auto state = train::step_state(*stepper, *group);
     if (!group->is_main()) return;
     folder.save(log.back().step, log, to_json(args, max_steps),
@@ -357,6 +367,7 @@ struct Trainer::Impl {
     callbacks.call(&TrainerCallback::on_train_begin, state_of(log, standing));
     callbacks.agree();
     do_steps(log, standing, folder, out);
+    check_weights(log);
     out.best_step = standing.best_step;
     const bool asked = callbacks.control.should_training_stop && std::ssize(log) < max_steps;
     out.stopped_early = has_waited_enough(standing) || asked;

@@ -11,33 +11,17 @@
 #include <ATen/ATen.h>
 
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "random_programs.h"
+
 namespace graft::stateful {
 
-using at::Tensor;
-using Tensors = std::vector<Tensor>;
-using Ints = std::vector<int64_t>;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  /// From low to high, both among the possible.
-  int64_t number(int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
-  }
-  size_t index(size_t count) { return static_cast<size_t>(number(0, static_cast<int64_t>(count) - 1)); }
-  bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(engine_) < p; }
-  template <class T>
-  const T& among(const std::vector<T>& all) {
-    return all[index(all.size())];
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
+using random_programs::Ints;
+using random_programs::Random;
+using random_programs::Tensor;
+using random_programs::Tensors;
 
 /// Exact programs work on small whole numbers (in any dtype), infinities and NaN, where every order of
 /// operations gives the same: results must be equal. Smooth ones use functions of analysis and are judged by

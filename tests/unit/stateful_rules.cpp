@@ -6,22 +6,7 @@
 namespace graft::stateful {
 namespace {
 
-int64_t any_dim(Random& r, const Tensor& t) { return r.number(0, std::max<int64_t>(t.dim() - 1, 0)); }
-Ints one_dim(Random& r, const Tensors& t) { return {any_dim(r, t[0])}; }
-Ints dim_and_flag(Random& r, const Tensors& t) { return {any_dim(r, t[0]), r.number(0, 1)}; }
-Ints two_dims(Random& r, const Tensors& t) { return {any_dim(r, t[0]), any_dim(r, t[0])}; }
-Ints slice_of(Random& r, const Tensors& t) {
-  const auto d = any_dim(r, t[0]);
-  const auto size = t[0].dim() ? t[0].size(d) : 1;
-  const auto start = r.number(0, size);
-  return {d, start, r.number(start, size + 1), r.number(1, 3)};
-}
-Ints row_of(Random& r, const Tensors& t) {
-  const auto d = any_dim(r, t[0]);
-  return {d, t[0].dim() ? r.number(-t[0].size(d), t[0].size(d) - 1) : 0};
-}
-Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
-Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
+using namespace random_programs;
 
 at::ScalarType dtype_of(int64_t i) {
   constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,
@@ -122,7 +107,7 @@ void add_views(std::vector<Rule>& all) {
   const std::vector<Rule> rows = {
       {"$0.transpose(#0, #1)", 1, both, Effect::views, RUN(t[0].transpose(n[0], n[1])), two_dims},
       {"$0.slice(#0, #1, #2, #3)", 1, both, Effect::views, RUN(t[0].slice(n[0], n[1], n[2], n[3])), slice_of},
-      {"$0.select(#0, #1)", 1, both, Effect::views, RUN(t[0].select(n[0], n[1])), row_of},
+      {"$0.select(#0, #1)", 1, both, Effect::views, RUN(t[0].select(n[0], n[1])), a_row},
       {"$0.unsqueeze(#0)", 1, both, Effect::views, RUN(t[0].unsqueeze(n[0])), one_dim},
       {"$0.view({-1})", 1, both, Effect::views, RUN(t[0].view({-1}))},
       {"$0.view($0.sizes())", 1, both, Effect::views, RUN(t[0].view(t[0].sizes()))},
@@ -224,9 +209,9 @@ void add_changes(std::vector<Rule>& all) {
       {"$0.slice(#0, #1, #2, #3).add_(1), $0", 1, both, Effect::changes,
        RUN((t[0].slice(n[0], n[1], n[2], n[3]).add_(1), t[0])), slice_of, false, true},
       {"$0.select(#0, #1).copy_(fit($0, $1)), $0", 2, both, Effect::changes,
-       RUN((t[0].select(n[0], n[1]).copy_(fit(t[0], t[1])), t[0])), row_of, false, true},
+       RUN((t[0].select(n[0], n[1]).copy_(fit(t[0], t[1])), t[0])), a_row, false, true},
       {"$0.select(#0, #1).zero_(), $0", 1, both, Effect::changes,
-       RUN((t[0].select(n[0], n[1]).zero_(), t[0])), row_of, false, true, true},
+       RUN((t[0].select(n[0], n[1]).zero_(), t[0])), a_row, false, true, true},
       {"$0.transpose(#0, #1).sub_($1), $0", 2, both, Effect::changes,
        RUN((t[0].transpose(n[0], n[1]).sub_(t[1]), t[0])), two_dims, false, true},
       {"$0.diagonal().fill_(#0), $0", 1, both, Effect::changes, RUN((t[0].diagonal().fill_(n[0]), t[0])),

@@ -85,6 +85,95 @@ TEST(Check, DifferenceIsMeasuredByTheLargestValue) {
   }
 }
 
+// A row of small numbers is not hidden by the large ones of another.
+TEST(Check, EachRowIsMeasuredByItsOwnLargestValue) {
+  at::manual_seed(1);
+  const auto want = at::randn({5, 40}) * at::tensor({1., 1e-5, 1., 1e3, 1e-2}).to(at::kFloat).unsqueeze(1);
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    SCOPED_TRACE(dtype);
+    const auto w = want.to(dtype);
+    EXPECT_EQ(difference(w.clone(), w), "");
+    for (const bool transposed : {false, true})
+      for (int64_t row = 0; row < 5; ++row) {
+        auto got = transposed ? w.t().contiguous().t() : w.clone();
+        got[row] *= -1;
+        EXPECT_NE(difference(got, w), "") << row;
+      }
+  }
+  // Few numbers are judged together.
+  const auto few = at::tensor({1e-7F, 1.F, 2.F});
+  EXPECT_EQ(difference(few + 1e-6, few), "");
+}
+
+/// What the judge says of a result of a graph of one input.
+class Judged {
+ public:
+  Judged(const std::string& text, const at::Tensor& x) : runs_(ir::parse(text), {x}, {}) {
+    for (int run = 0; run < 10; ++run) perturbed_.push_back(runs_.perturbed()[0]);
+  }
+  at::Tensor eager() const { return runs_.plain()[0]; }
+  bool noise(const at::Tensor& got, const at::Tensor& want) const {
+    return is_noise(got, want, runs_.plain()[0], runs_.precise()[0], perturbed_, at::kFloat);
+  }
+
+ private:
+  PreciseRuns runs_;
+  std::vector<at::Tensor> perturbed_;
+};
+
+TEST(Check, AWrongRowOfSmallNumbersIsNotNoise) {
+  at::manual_seed(2);
+  const Judged judged(R"(graph(%0 "x": f32[4, 32]) {
+  %1: f32[4, 32] = aten::exp(self=%0)
+  %2: f32[4, 32] = aten::sin(self=%1)
+  return (%2)
+})",
+                      at::randn({4, 32}) - at::tensor({0.F, 12.F, 0.F, 3.F}).unsqueeze(1));
+  const auto eager = judged.eager();
+  EXPECT_TRUE(judged.noise(eager * (1 + 1e-7), eager));
+  auto wrong = eager.clone();
+  wrong[1] *= 1.01;
+  EXPECT_FALSE(judged.noise(wrong, eager));
+}
+
+// A flag may fall to the other side where the number it is asked of is nothing but rounding, nowhere else.
+TEST(Check, FlagsPartOnlyAtAKink) {
+  auto x = at::linspace(-1, 1, 64);
+  x[20] = 0.1F;
+  const Judged judged(R"(graph(%0 "x": f32[64]) {
+  %1: f32[64] = aten::mul.Scalar(self=%0, other=10)
+  %2: f32[64] = aten::sub.Scalar(self=%1, other=1, alpha=1)
+  %3: bool[64] = aten::gt.Scalar(self=%2, other=0)
+  return (%3)
+})",
+                      x);
+  const auto eager = judged.eager();
+  const auto flipped = [&](int64_t at) {
+    auto got = eager.clone();
+    got[at].logical_not_();
+    return got;
+  };
+  EXPECT_TRUE(judged.noise(flipped(20), eager));
+  EXPECT_FALSE(judged.noise(flipped(21), eager));
+}
+
+// Where eager's kernels overflow and the exact result does not, the exact result is right as well.
+TEST(Check, TheExactResultIsRightWhereEagerHasNaN) {
+  const auto x = at::tensor({1.F, 200.F, 3.F});
+  const Judged judged(R"(graph(%0 "x": f32[3]) {
+  %1: f32[3] = aten::exp(self=%0)
+  %2: f32[3] = aten::div.Tensor(self=%1, other=%1)
+  return (%2)
+})",
+                      x);
+  const auto eager = judged.eager();
+  ASSERT_TRUE(std::isnan(eager[1].item<float>()));
+  EXPECT_TRUE(judged.noise(at::ones(3), eager));
+  EXPECT_TRUE(judged.noise(eager, eager));
+  EXPECT_FALSE(judged.noise(at::tensor({1.F, 1.F, std::nanf("")}), eager));
+  EXPECT_FALSE(judged.noise(at::tensor({1.F, std::numeric_limits<float>::infinity(), 1.F}), eager));
+}
+
 TEST(Cancelled, SizesOfTheTermsOfSums) {
   const auto graph = ir::parse(R"(graph(%0 "x": f32[5, 6]) {
   %1: f32[5, 6] = aten::neg(self=%0)

@@ -13,33 +13,18 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <random>
 
 #include "compiled_check.h"
 #include "graft/compile.h"
+#include "random_programs.h"
 
 namespace graft {
 namespace {
 
-using at::Tensor;
 using testing_tools::differs;
-using Tensors = std::vector<Tensor>;
-using Ints = std::vector<int64_t>;
+using namespace random_programs;
 
 // --- the grammar
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  /// From low to high, both among the possible.
-  int64_t number(int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
-  }
-  bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(engine_) < p; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 enum Sort : unsigned { exact = 1, smooth = 2, both = 3 };
 
@@ -52,27 +37,10 @@ struct Rule {
       {};  ///< numbers for these tensors; eager decides whether they are valid
 };
 
-int64_t any_dim(Random& r, const Tensor& t) { return r.number(0, std::max<int64_t>(t.dim() - 1, 0)); }
-Ints one_dim(Random& r, const Tensors& t) { return {any_dim(r, t[0])}; }
-Ints dim_and_flag(Random& r, const Tensors& t) { return {any_dim(r, t[0]), r.number(0, 1)}; }
-Ints two_dims(Random& r, const Tensors& t) { return {any_dim(r, t[0]), any_dim(r, t[0])}; }
-Ints slice_of(Random& r, const Tensors& t) {
-  const auto d = any_dim(r, t[0]);
-  const auto size = t[0].dim() ? t[0].size(d) : 1;
-  const auto start = r.number(0, size);
-  return {d, start, r.number(start, size + 1), r.number(1, 3)};
-}
-Ints row_of(Random& r, const Tensors& t) {
-  const auto d = any_dim(r, t[0]);
-  return {d, t[0].dim() ? r.number(-t[0].size(d), t[0].size(d) - 1) : 0};
-}
 Ints one_dim_and_size(Random& r, const Tensors& t) {
   const auto d = any_dim(r, t[0]);
   return {d, t[0].dim() ? std::max<int64_t>(t[0].size(d), 1) : 1};
 }
-Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
-Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
-
 at::ScalarType dtype_of(int64_t i) {
   constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kLong,    at::kInt,
                                     at::kShort,  at::kHalf,  at::kBFloat16};
@@ -126,7 +94,7 @@ const std::vector<Rule>& rules() {
       // views
       {"$0.transpose(#0, #1)", 1, both, RUN(t[0].transpose(n[0], n[1])), two_dims},
       {"$0.slice(#0, #1, #2, #3)", 1, both, RUN(t[0].slice(n[0], n[1], n[2], n[3])), slice_of},
-      {"$0.select(#0, #1)", 1, both, RUN(t[0].select(n[0], n[1])), row_of},
+      {"$0.select(#0, #1)", 1, both, RUN(t[0].select(n[0], n[1])), a_row},
       {"$0.unsqueeze(#0)", 1, both, RUN(t[0].unsqueeze(n[0])), one_dim},
       {"$0.squeeze()", 1, both, RUN(t[0].squeeze())},
       {"$0.flatten()", 1, both, RUN(t[0].flatten())},
@@ -187,9 +155,9 @@ const std::vector<Rule>& rules() {
       {"changed($0, [&](auto& x) { x.slice(#0, #1, #2, #3).add_(1); })", 1, both,
        RUN(changed(t[0], [&](Tensor& x) { x.slice(n[0], n[1], n[2], n[3]).add_(1); })), slice_of},
       {"changed($0, [&](auto& x) { x.select(#0, #1).mul_(2); })", 1, both,
-       RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).mul_(2); })), row_of},
+       RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).mul_(2); })), a_row},
       {"changed($0, [&](auto& x) { x.select(#0, #1).copy_($1); })", 2, both,
-       RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).copy_(t[1]); })), row_of},
+       RUN(changed(t[0], [&](Tensor& x) { x.select(n[0], n[1]).copy_(t[1]); })), a_row},
       {"changed($0, [&](auto& x) { x.transpose(#0, #1).sub_($1); })", 2, both,
        RUN(changed(t[0], [&](Tensor& x) { x.transpose(n[0], n[1]).sub_(t[1]); })), two_dims},
       {"changed($0, [&](auto& x) { x.diagonal().zero_(); })", 1, both,

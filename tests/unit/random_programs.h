@@ -1,0 +1,52 @@
+// What random programs over tensors are made with: numbers from a seed, and arguments that operators may
+// take.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace graft::random_programs {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+using Ints = std::vector<int64_t>;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  /// From low to high, both among the possible.
+  int64_t number(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
+  }
+  size_t index(size_t count) { return static_cast<size_t>(number(0, static_cast<int64_t>(count) - 1)); }
+  bool chance(double p) { return std::uniform_real_distribution<double>(0, 1)(engine_) < p; }
+  template <class T>
+  const T& among(const std::vector<T>& all) {
+    return all[index(all.size())];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// Numbers for an operator over these tensors; eager decides whether they are valid.
+inline int64_t any_dim(Random& r, const Tensor& t) { return r.number(0, std::max<int64_t>(t.dim() - 1, 0)); }
+inline Ints one_dim(Random& r, const Tensors& t) { return {any_dim(r, t[0])}; }
+inline Ints dim_and_flag(Random& r, const Tensors& t) { return {any_dim(r, t[0]), r.number(0, 1)}; }
+inline Ints two_dims(Random& r, const Tensors& t) { return {any_dim(r, t[0]), any_dim(r, t[0])}; }
+inline Ints slice_of(Random& r, const Tensors& t) {
+  const auto d = any_dim(r, t[0]);
+  const auto size = t[0].dim() ? t[0].size(d) : 1;
+  const auto start = r.number(0, size);
+  return {d, start, r.number(start, size + 1), r.number(1, 3)};
+}
+inline Ints a_row(Random& r, const Tensors& t) {
+  const auto d = any_dim(r, t[0]);
+  return {d, t[0].dim() ? r.number(-t[0].size(d), t[0].size(d) - 1) : 0};
+}
+inline Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
+inline Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
+
+}  // namespace graft::random_programs
