@@ -10,8 +10,6 @@ import transformers
 import programs
 from programs import GRAFT, ROOT
 
-
-
 # Who takes part where its package is, which is no part of the set-up.
 LLAMA_CPP = {"llama.cpp"} if importlib.util.find_spec("llama_cpp") else set()
 

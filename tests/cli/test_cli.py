@@ -12,7 +12,6 @@ import programs
 from programs import BUILD, GRAFT
 
 
-
 def graft(*arguments, env=None):
     return programs.run([GRAFT, *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})})
 

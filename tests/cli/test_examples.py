@@ -7,7 +7,6 @@ from safetensors.torch import load_file
 from programs import BUILD
 
 
-
 def run(*words):
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

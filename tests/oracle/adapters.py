@@ -11,7 +11,7 @@ from typing import Callable
 import peft
 import torch
 
-from harness import DEVICE, Batch, Checkpoint, seed_of
+from harness import DEVICE, Batch, Checkpoint, kept, key_of, seed_of
 
 
 @dataclass
@@ -63,6 +63,9 @@ class SavedAdapter:
         return model.eval().to(DEVICE)
 
     def expected(self, batch: Batch, grads: bool, dtype=torch.float32) -> Batch:
+        return kept(self, (key_of(batch), grads, dtype), lambda: self.results(batch, grads, dtype))
+
+    def results(self, batch: Batch, grads: bool, dtype) -> Batch:
         inputs = {k: v.to(dtype) if k == "pixel_values" else v for k, v in batch.items()}
         return results(self.model(trainable=grads).to(dtype), inputs, grads)
 

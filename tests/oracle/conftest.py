@@ -9,9 +9,9 @@ from cases import CASES  # noqa: E402
 from harness import make_checkpoint  # noqa: E402
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory):
-    """Checkpoints of the Cases by name, each made once for a test file."""
+    """Checkpoints of the Cases by name, each made once. Nobody writes into their folders."""
     made = {}
 
     def get(name):
