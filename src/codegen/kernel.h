@@ -45,8 +45,10 @@ struct Instruction {
   };
   std::vector<Indirect> indirect = {};
   int64_t elements = 0;  // load: that may be read from the buffer's start
-  int guard = -1;        // a flag; where it is false nothing is read and the value is 0, or nothing is added
-  bool adds = false;     // store: to what lies there
+  /// A flag; where it is false the place may lie outside of the buffer, and the value is any, or nothing is
+  /// added.
+  int guard = -1;
+  bool adds = false;  // store: to what lies there
 
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type

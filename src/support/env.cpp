@@ -24,6 +24,8 @@ const std::vector<EnvVariable>& env_variables() {
       {"GRAFT_PEER_TIMEOUT", "seconds",
        "Without a sign of life for so long another process of the run is taken for dead; default 30."},
       {"GRAFT_COMPILE_THREADS", "number", "Threads that generate code; default: one per core."},
+      {"GRAFT_KERNEL_TRIALS", "0, 1",
+       "0: machine code that was just made is not tried on made-up data before it is used."},
       {"GRAFT_VERIFY_EVERY", "number",
        "Every so many calls of a compiled function are compared with eager, whatever its options say."},
   };

@@ -3,6 +3,7 @@
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -10,17 +11,23 @@
 #include <thread>
 
 #include "generator_hash.h"
+#include "graft/error.h"
 #include "runtime/disk_cache.h"
 #include "support/env.h"
 #include "support/hash.h"
 #include "support/log.h"
+#include "support/stopwatch.h"
+#include "target/cpu/trial.h"
 
 namespace graft::cpu {
 namespace {
 
-std::string key_of(const TunedKernel& kernel) {
+bool tries_kernels() { return env_number("GRAFT_KERNEL_TRIALS").value_or(1) != 0; }
+
+/// What was not tried is not taken for what was.
+std::string key_of(const TunedKernel& kernel, bool tried) {
   return hex(hash128({generator_hash, llvm_version(), host().triple, host().cpu, host().features,
-                      to_string(*kernel.kernel), to_string(kernel.tuning)}));
+                      to_string(*kernel.kernel), to_string(kernel.tuning), tried ? "" : "not tried"}));
 }
 
 std::string compile_one(const TunedKernel& kernel, const std::string& symbol) {
@@ -29,6 +36,15 @@ std::string compile_one(const TunedKernel& kernel, const std::string& symbol) {
   set_target(module, host());
   emit(module, *kernel.kernel, plan(*kernel.kernel, host(), kernel.tuning), symbol, host());
   return compile_object(module, host());
+}
+
+void expect_right(const TunedKernel& kernel, KernelFunction function) {
+  const auto trial = try_kernel(*kernel.kernel, plan(*kernel.kernel, host(), kernel.tuning), function);
+  if (trial.fault.empty()) return;
+  throw Error("[codegen] machine code is wrong, found by a trial on made-up data: " + trial.fault +
+              ". Please report it with this text; until then compile with backend=aot_eager. LLVM " +
+              llvm_version() + ", " + host().cpu + ", " + host().features + "\n" + to_string(kernel.tuning) +
+              to_string(*kernel.kernel));
 }
 
 /// Runs body(0) ... body(count - 1) on several threads; the first exception comes out.
@@ -67,12 +83,13 @@ Loaded& loaded() {
 
 MachineKernels compile_kernels(const std::vector<TunedKernel>& kernels, bool use_cache) {
   MachineKernels made;
+  const bool tried = tries_kernels();
   std::map<std::string, size_t> numbers;  // by key
   std::vector<size_t> number_of;
   std::vector<TunedKernel> different;
   std::vector<std::string> keys, objects;
   for (const auto& kernel : kernels) {
-    const auto [place, fresh] = numbers.emplace(key_of(kernel), different.size());
+    const auto [place, fresh] = numbers.emplace(key_of(kernel, tried), different.size());
     if (fresh) {
       different.push_back(kernel);
       keys.push_back(place->first);
@@ -94,26 +111,32 @@ MachineKernels compile_kernels(const std::vector<TunedKernel>& kernels, bool use
     }
   }
   objects.resize(missing.size());
-  std::atomic<int64_t> hits{0};
+  std::vector<uint8_t> fresh(missing.size());
   in_parallel(missing.size(), [&](size_t i) {
     const auto& key = keys[missing[i]];
     if (use_cache)
       if (auto object = runtime::shared_cache().get(key)) {
         objects[i] = std::move(*object);
-        ++hits;
         return;
       }
     objects[i] = compile_one(different[missing[i]], "k" + key);
-    if (use_cache) runtime::shared_cache().put(key, objects[i]);
+    fresh[i] = 1;
   });
-  made.cache_hits = hits;
+  made.cache_hits = std::count(fresh.begin(), fresh.end(), 0);
   if (!missing.empty()) {
     const auto library = Library::load(objects);
-    const std::lock_guard<std::mutex> lock(loaded().guard);
-    for (const size_t i : missing) {
+    for (const size_t i : missing)
       functions[i] = {reinterpret_cast<KernelFunction>(library->find("k" + keys[i])), library};
-      loaded().kernels.emplace(keys[i], functions[i]);
+    {
+      const Stopwatch watch("kernel trials");
+      in_parallel(missing.size(), [&](size_t i) {
+        if (!fresh[i]) return;
+        if (tried) expect_right(different[missing[i]], functions[missing[i]].first);
+        if (use_cache) runtime::shared_cache().put(keys[missing[i]], objects[i]);
+      });
     }
+    const std::lock_guard<std::mutex> lock(loaded().guard);
+    for (const size_t i : missing) loaded().kernels.emplace(keys[i], functions[i]);
   }
   if (logs(LogTopic::kernels))
     for (const auto& [kernel, tuning] : different) log(LogTopic::kernels, to_string(*kernel));
