@@ -148,6 +148,7 @@ LazyMemory::~LazyMemory() {
 
 std::vector<TrialMemory::Place> TrialMemory::layout(const codegen::Kernel& kernel, size_t& bytes) {
   std::vector<Place> places;
+  places.reserve(kernel.buffers.size());
   for (const auto& buffer : kernel.buffers) places.push_back({buffer.dtype, 0, 1, 0});
   for (const auto& i : kernel.code) {
     if (i.buffer < 0) continue;
