@@ -6,7 +6,9 @@ STAMP := .venv/.setup-done
 # The oracle's models are tiny: two processes of one thread each beat one of two.
 PYTEST := OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2
 
-.PHONY: help setup build demo test test-full check fuzz asan tsan gcc bench format clean
+STARTED := $(shell date +%s)
+
+.PHONY: help setup build all demo test test-full check unit pytest fuzz asan tsan gcc bench format clean
 help:
 	@sed -n '1s/^# //p' Makefile
 
@@ -18,27 +20,35 @@ build/build.ninja: $(STAMP) CMakePresets.json
 	@cmake --preset release
 	@touch $@
 build: build/build.ninja
-	@ninja -C build --quiet
+	@ninja -C build --quiet graft_tool
+# Also the tests, and the library that `make asan` runs them over.
+all: build/build.ninja
+	@ninja -C build --quiet all unit_tests_asan
+	@.venv/bin/python scripts/build_times.py --dir build --top 12
 
-demo: build
+demo: build/build.ninja
+	@ninja -C build --quiet graft_tool make_tiny_bert nearest_sentences
 	@scripts/demo.sh
 
 check: build
 	@.venv/bin/python scripts/check.py
 
-# What fits CI: the checks, every unit test and oracle row, the unit tests again under ASan and UBSan, a short fuzz run.
-test: build
-	@.venv/bin/python scripts/build_times.py --dir build --top 12
-	@.venv/bin/python scripts/check.py
-	@scripts/unit_tests.sh build
-	@scripts/fuzz.sh 20
-	@$(MAKE) --no-print-directory asan
+# What fits CI: the checks, every unit test and oracle row, the unit tests again under ASan and UBSan, a short fuzz run. Each stage is a
+# target of its own.
+test: $(STAMP)
+	@.venv/bin/python scripts/stages.py --since $(STARTED) all check unit fuzz asan pytest
+
+unit: build/build.ninja
+	@ninja -C build --quiet unit_tests
+	@scripts/unit_tests.sh build/tests/unit_tests
+
+pytest:
 	@$(PYTEST) -m "not full" tests
 
 # All of it: also TSan, g++, long fuzz runs, and the unit tests with every call compared with eager.
 test-full: test tsan gcc
 	@$(PYTEST) -m full tests
-	@scripts/fuzz.sh 600
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	@GRAFT_STATEFUL_COUNT=20000 GRAFT_STATEFUL_KINDS=50 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulFuzz.*'
 	@GRAFT_VERIFY_EVERY=1 build/tests/unit_tests --gtest_brief=1 --gtest_filter='-*Memory*:*SteadyState*:*Counts*:*Concurrent*'
 	@$(MAKE) --no-print-directory asan ASAN_PROGRAMS=300 ASAN_FILTER=*
@@ -46,10 +56,10 @@ test-full: test tsan gcc
 # Sanitizers cannot see into generated code: here without the suites that run every operator over it, and with few random programs;
 # test-full has them all.
 ASAN_FILTER := -*LoweringOps*:*LoweringGradients*:*VectorMath*:*PointwiseFuzz*:TrainingMemory*
-asan: $(STAMP)
-	@[ -f build-asan/build.ninja ] || cmake --preset asan-ubsan
-	@ninja -C build-asan --quiet unit_tests
-	@GTEST_FILTER='$(ASAN_FILTER)' GRAFT_FUZZ_COUNT=$(or $(ASAN_PROGRAMS),8) GRAFT_STATEFUL_COUNT=$(or $(ASAN_PROGRAMS),40) scripts/unit_tests.sh build-asan
+asan: build/build.ninja
+	@ninja -C build --quiet unit_tests_asan
+	@GTEST_FILTER='$(ASAN_FILTER)' GRAFT_FUZZ_COUNT=$(or $(ASAN_PROGRAMS),8) GRAFT_STATEFUL_COUNT=$(or $(ASAN_PROGRAMS),40) \
+	  scripts/unit_tests.sh build/tests/unit_tests_asan
 
 # One OpenMP thread: libgomp is not instrumented, so TSan sees none of its barriers and would report torch's own loops. Tests that ask for several are left out.
 tsan: $(STAMP)
@@ -61,10 +71,10 @@ tsan: $(STAMP)
 gcc: $(STAMP)
 	@[ -f build-gcc/build.ninja ] || cmake --preset gcc
 	@ninja -C build-gcc --quiet unit_tests
-	@scripts/unit_tests.sh build-gcc
+	@scripts/unit_tests.sh build-gcc/tests/unit_tests
 
 fuzz: $(STAMP)
-	@scripts/fuzz.sh 600
+	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),20)
 
 # graft against Python, about an hour; `make bench ROWS=llama6` measures some rows. docs/benchmarks.md says how to read it.
 bench: build

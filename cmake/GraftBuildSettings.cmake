@@ -34,13 +34,22 @@ target_compile_options(graft_options INTERFACE -Wall -Wextra -Wno-unused-paramet
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(graft_options INTERFACE -fpch-preprocess)  # lets ccache see through a precompiled header
 endif()
-if(GRAFT_SANITIZE)
-  target_compile_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+
+# The options that a sanitizer ("address,undefined") needs to compile and to link, as two lists.
+function(graft_sanitizer_options sanitizer compile_result link_result)
+  set(compile -fsanitize=${sanitizer} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(graft_options INTERFACE -Wno-maybe-uninitialized)  # false ones, from instrumented code
+    list(APPEND compile -Wno-maybe-uninitialized)  # false ones, from instrumented code
   else()
     # These look for marks and types that only clang leaves: there are none in generated kernels and in torch.
-    target_compile_options(graft_options INTERFACE -fno-sanitize=function,vptr)
+    list(APPEND compile -fno-sanitize=function,vptr)
   endif()
-  target_link_options(graft_options INTERFACE -fsanitize=${GRAFT_SANITIZE})
+  set(${compile_result} ${compile} PARENT_SCOPE)
+  set(${link_result} -fsanitize=${sanitizer} PARENT_SCOPE)
+endfunction()
+
+if(GRAFT_SANITIZE)
+  graft_sanitizer_options(${GRAFT_SANITIZE} _compile _link)
+  target_compile_options(graft_options INTERFACE ${_compile})
+  target_link_options(graft_options INTERFACE ${_link})
 endif()

@@ -18,7 +18,9 @@ if(NOT Torch_DIR)
   list(PREPEND CMAKE_PREFIX_PATH ${_torch_prefix})
 endif()
 set(_flags_before "${CMAKE_CXX_FLAGS}")
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR)  # torch warns of a library (kineto) that is inside its own
 find_package(Torch REQUIRED QUIET)
+unset(CMAKE_MESSAGE_LOG_LEVEL)
 set(CMAKE_CXX_FLAGS "${_flags_before}")  # Torch's flags are for its own targets
 if(Torch_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "graft needs torch 2.11 or newer, found ${Torch_VERSION}")

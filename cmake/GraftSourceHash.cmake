@@ -1,4 +1,5 @@
 # cmake -DFILES=a|b|... -DHEADER=h.h -DNAME=n -P GraftSourceHash.cmake: a header with a constant that changes when a file does.
+cmake_minimum_required(VERSION 3.25)
 string(REPLACE "|" ";" _files "${FILES}")
 set(_all "")
 foreach(_file IN LISTS _files)

@@ -39,7 +39,7 @@ def make(root, *trees):
 
 def run(script, root, *options):
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--root", str(root), *options]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": str(root / "cache")})
     return result.returncode, result.stdout + result.stderr
 
 
@@ -227,6 +227,56 @@ def test_tidy_plugin_finds_the_same(tmp_path):
         pytest.skip("libclang-19-dev is not installed")
     places = ["src/nn/own.cpp:2:11: error", "src/nn/own.h:4:33: error", "src/support/free.cpp:1:11: error"]
     assert status == 1 and sorted(": ".join(line.split(": ")[:2]) for line in output.splitlines()[:-1] if ": note: " not in line) == places
+
+
+@needs_clang
+def test_tidy_checks_groups(tmp_path):
+    """Files that the build compiles in groups are known one by one, checked together, and passed in any clone."""
+    for clone in (tmp_path / "a", tmp_path / "b"):
+        clone.mkdir()
+        tidy_tree(clone)
+        unity = f'#include "{clone}/src/support/free.cpp"\n#include "{clone}/src/support/more.cpp"\n'
+        make(clone, {"src/support/more.cpp": "static int one() { return 1; }\nint more() { return one(); }\n", "build/Unity/unity_0.cxx": unity})
+        commands = [{"directory": f"{clone}/build", "file": f"{clone}/build/Unity/unity_0.cxx",
+                     "command": f"c++ -I{clone}/src -std=c++20 -Wall -c {clone}/build/Unity/unity_0.cxx"}]  # fmt: skip
+        make(clone, {"build/compile_commands.json": json.dumps(commands)})
+    status, output = run("check_tidy", tmp_path / "a", "--no-scope")
+    assert status == 0 and "2 files checked, 0 unchanged" in output, output
+    shutil.copytree(tmp_path / "a/cache", tmp_path / "b/cache")
+    assert "0 files checked, 2 unchanged" in run("check_tidy", tmp_path / "b", "--no-scope")[1]
+
+    # What a file keeps to itself and does not use is found in a group, too, and named where it is.
+    make(tmp_path / "b", {"src/support/more.cpp": "static int one() { return 1; }\n"})
+    status, output = run("check_tidy", tmp_path / "b", "--no-scope", "--no-cache")
+    assert status == 1 and "src/support/more.cpp:1:12: error: unused function 'one'" in output, output
+
+
+def groups(root, *sources):
+    make(root, {f"{number}.cpp": text for number, text in enumerate(sources)})
+    command = [sys.executable, str(SCRIPTS / "group_sources.py"), *(str(root / f"{number}.cpp") for number in range(len(sources)))]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [int(line.split()[0]) for line in sorted(lines, key=lambda line: line.split()[1])]
+
+
+def test_groups_keep_names_apart(tmp_path):
+    own = "namespace graft {\nnamespace {\n%s\n}  // namespace\n}\n"
+    assert groups(tmp_path, own % "int one() { return 1; }", own % "int two() { return 2; }") == [0, 0]
+    assert groups(tmp_path, own % "int one() { return 1; }", own % "int one() { return 2; }", "int three();") == [0, 1, 0]
+    assert groups(tmp_path, own % "struct One {};", "graft::One one;\nvoid use(One x);") == [0, 1]  # another One, of a header
+    assert groups(tmp_path, own % "constexpr int a = 1, page = 2;", own % "constexpr int page = 3;") == [0, 1]
+    assert groups(tmp_path, own % "enum Kind : int { whole = 1, half };", own % "bool half(int x) { return true; }") == [0, 1]
+    assert groups(tmp_path, own % "void run(const A& a) {}", own % "void run(const B& b) {}", own % "void run(const A& x) {}") == [0, 0, 1]
+    assert groups(tmp_path, own % "void run(const A& a) {}", "void f() { run(1); }") == [0, 1]  # an overload would hide the other
+    assert groups(tmp_path, "static int one;\n#define TWO 2\n", "int f() { int two = x.one + y::one; }", "int g() { return TWO; }") == [0, 0, 1]
+
+
+def test_stages(tmp_path):
+    make(tmp_path, {"Makefile": "good:\n\t@echo fine\nbad:\n\t@false\nlater:\n"})
+    command = [sys.executable, str(SCRIPTS / "stages.py"), "--since", "1", "good", "bad", "later"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if len(line.split()) in (2, 3, 4)}
+    assert result.returncode == 1 and "FAILED" in rows["bad"] and "FAILED" not in rows["good"] and "later" not in rows
+    assert "setup" in rows and "bad failed; not run: later" in result.stdout
 
 
 @needs_clang

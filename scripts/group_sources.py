@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Puts sources into groups that can be compiled as one file: prints `GROUP FILE` for each. CMake asks it when GRAFT_GROUPED is on.
+
+In a group, a name that one file keeps to itself (in a nameless namespace, `static`, a macro) is seen by all that follow. So two files
+never meet where a name of the one is used by the other, overloads apart. Files keep their order, so that neighbours, which include the same headers,
+share a group.
+"""
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from checklib import blank, read
+
+# Words that may mean something at the level of a file: a name with a capital, or what is called; no member, nothing qualified. A local
+# variable may have any name.
+_USED = re.compile(r"(?<![\w.:>])([A-Z]\w*|k[A-Z]\w*|[a-z_]\w*(?=\s*[(<]))")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:.*\\\n)*.*$", re.MULTILINE)
+_PREFIX = re.compile(r"\btemplate\s*<[^{};]*?>\s*(?=\w)|\[\[.*?\]\]|\b(?:static|inline|constexpr|const)\b")
+_TYPE = re.compile(r"\s*(?:struct|class|enum\s+class|enum|union)\s+(\w+)")
+_OPEN_ENUM = re.compile(r"\s*enum\s+(?!class|struct)")  # its values are names of the file, too
+_ALIAS = re.compile(r"\s*using\s+(\w+)\s*=")
+_VARIABLE = re.compile(r"(?<=[\s*&])([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*(?:=(?!=)|,|$)")
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]*$")  # TEST(...) declares nothing
+_NO_DECLARATION = re.compile(r"\s*(?:using|namespace|friend|typedef|extern)\b")
+
+
+def declared(head):
+    """[(name, parameter types or None)] of what the text before a `{` or `;` declares at the level of a file."""
+    template = "template" in head
+    head = _PREFIX.sub(" ", head)
+    if match := _TYPE.match(head) or _ALIAS.match(head):
+        return [(match[1], None)]
+    if _NO_DECLARATION.match(head):
+        return []
+    function = re.search(r"(\w+)\s*\(", head.partition("=")[0])
+    if not function:
+        return [(name, None) for name in _VARIABLE.findall(head)]
+    if _MACRO.match(function[1]):
+        return []
+    parameters = re.sub(r"\s+", " ", head[function.end() : head.rfind(")")])
+    parameters = re.sub(r"\s*\b\w+\s*(?=,|$)", "", parameters)  # the types without the names
+    return [(function[1], None if template else parameters)]
+
+
+def own_names(code):
+    """{name: parameter types of its overloads} of what a source, without its comments and literals, keeps to itself."""
+    names, scopes, head_from = {name: {None} for name in _DEFINE.findall(code)}, [], 0
+    code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), code)
+    for match in re.finditer(r"[{};]", code):
+        head = code[head_from : match.start()]
+        head_from = match.end()
+        at_file_level = all(scope in ("named", "nameless") for scope in scopes)
+        if match[0] != "}" and at_file_level and ("nameless" in scopes or re.search(r"\bstatic\b", head)):
+            for name, parameters in declared(head):
+                names.setdefault(name, set()).add(parameters)
+            if match[0] == "{" and _OPEN_ENUM.match(head):
+                names |= {name: {None} for name in re.findall(r"[A-Za-z_]\w*", code[head_from : code.find("}", head_from)])}
+        if match[0] == "{":
+            namespace = re.search(r"\bnamespace(\s+[\w:]+)?\s*$", head)
+            scopes.append("inside" if not namespace else "named" if namespace[1] else "nameless")
+        elif match[0] == "}" and scopes:
+            scopes.pop()
+    return names
+
+
+class Source:
+    def __init__(self, path):
+        code = blank(read(path))
+        self.path, self.lines = path, code.count("\n")
+        self.own = own_names(code)
+        self.used = self.own.keys() | set(_USED.findall(code))
+
+    def clashes(self, other):
+        def overloads(name):
+            mine, others = self.own.get(name, {None}), other.own.get(name, {None})
+            return None not in mine | others and not mine & others
+
+        shared = (self.own.keys() & other.used) | (other.own.keys() & self.used)
+        return not all(overloads(name) for name in shared)
+
+
+def groups_of(paths, lines):
+    """Each source goes into the first group that has room and that it clashes with nothing of."""
+    groups = []
+    for path in paths:
+        source = Source(path)
+        for group in groups:
+            if sum(s.lines for s in group) + source.lines <= lines and not any(source.clashes(s) for s in group):
+                group.append(source)
+                break
+        else:
+            groups.append([source])
+    return groups
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--lines", type=int, default=1500, help="the most lines of a group")
+    options.add_argument("files", nargs="+", type=Path)
+    args = options.parse_args()
+    for number, group in enumerate(groups_of(args.files, args.lines)):
+        for source in group:
+            print(f"{number} {source.path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
