@@ -153,6 +153,8 @@ class Compiled<R(Args...)> {
         core_(std::make_shared<detail::Core>(std::move(modules), options)) {}
 
   R operator()(Args... args) const {
+    if constexpr (writes)
+      if (is_given_twice(args...)) return (*function_)(std::forward<Args>(args)...);
     Values values(args...);
     const auto flat = flatten(values);
     const auto made = core_->call(flat, original(values));
@@ -191,6 +193,21 @@ class Compiled<R(Args...)> {
     std::optional<Result> result;
     std::conditional_t<writes, Values, std::tuple<>> arguments;
   };
+
+  /// Whether what is put into one parameter is seen in another, because both refer to one variable of the
+  /// caller's: a program takes each by itself.
+  template <class... As>
+  static bool is_given_twice(As&... given) {
+    struct Referred {
+      const void* variable;
+      bool is_reference, is_written;
+    };
+    const Referred all[] = {{&given, std::is_lvalue_reference_v<Args>, is_written<Args>}...};
+    for (const auto& a : all)
+      for (const auto& b : all)
+        if (&a != &b && a.is_written && b.is_reference && a.variable == b.variable) return true;
+    return false;
+  }
 
   template <class A, class T>
   static void visit_written(T& argument, LeafVisitor& visitor) {

@@ -44,7 +44,10 @@ struct Leaves {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>,
                   "graft::compile does not know which tensors this type holds: specialise graft::Leaves<T>");
     if constexpr (std::is_floating_point_v<T>) {
-      visitor.fixed(std::bit_cast<int64_t>(static_cast<double>(value)));
+      const auto rounded = static_cast<double>(value);
+      visitor.fixed(std::bit_cast<int64_t>(rounded));
+      if constexpr (sizeof(T) > sizeof(double))  // what a double does not hold
+        visitor.fixed(std::bit_cast<int64_t>(static_cast<double>(value - rounded)));
     } else {
       visitor.fixed(static_cast<int64_t>(value));
     }

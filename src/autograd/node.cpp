@@ -51,10 +51,8 @@ class OutputNode : public torch::autograd::Node {
       if (is_asked_for(*next_edge(i).function))
         throw Error(
             "[autograd] the gradient by an output of a compiled function that another of its outputs is "
-            "computed "
-            "from is asked for (a hook, retain_grad or grad()): compiled code does not have it. Use the "
-            "eager "
-            "function for this, or give back only one of the two");
+            "computed from is asked for (a hook, retain_grad or grad()): compiled code does not have it. "
+            "Use the eager function for this, or give back only one of the two");
     torch::autograd::variable_list passed(num_outputs());
     passed[0] = std::move(tangents[0]);
     return passed;
@@ -90,7 +88,8 @@ void connect(const std::vector<at::Tensor>& outputs, const std::vector<std::vect
              const std::vector<at::Tensor>& inputs, BackwardPass backward, bool saves) {
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
-  for (const auto& input : inputs) edges.push_back(torch::autograd::impl::gradient_edge(input));
+  for (const auto& input : inputs)
+    edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input) : torch::autograd::Edge());
   const auto node = make_node<CompiledBackward>(std::move(edges), std::move(backward), saves);
   std::vector<bool> is_source(outputs.size(), false);
   for (const auto& sources : computed_from)

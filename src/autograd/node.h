@@ -12,7 +12,8 @@ namespace graft {
 /// `last`: it will not be called again.
 using BackwardPass = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&, bool last)>;
 
-/// Makes `outputs` (plain results, each to be differentiated) depend on `inputs` through `backward`. What
+/// Makes `outputs` (plain results, each to be differentiated) depend on `inputs` (undefined: on none in that
+/// place) through `backward`. What
 /// `backward` holds is let go when autograd lets go of its saved tensors.
 /// `computed_from` has for each output those among them that it is computed from. The gradient by such an
 /// output counts what comes through the others in eager code; `backward` does not give it, so asking for it

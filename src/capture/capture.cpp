@@ -45,6 +45,13 @@ class Session {
       if (slots[i].tensor().defined()) slot_of_.emplace(slots[i].tensor().unsafeGetTensorImpl(), i);
     observed_.recorder =
         std::make_unique<Recorder>([this](const at::Tensor& t) { return name_outside(t); }, request.throws);
+    for (const auto& tensor : request.arguments)
+      if (tensor.defined()) marked_.push_back(tensor);
+    for (const auto& slot : slots)
+      if (slot.tensor().defined()) marked_.push_back(slot.tensor());
+    marks_ = marks_of(marked_);
+    recorder().watch_generator(generator_);
+    for (const auto& generator : request.generators) recorder().watch_generator(generator);
   }
 
   Observed run() {
@@ -127,12 +134,20 @@ class Session {
   }
 
   size_t add_result(ir::Value* value, const at::Tensor& real) {
+    const Recorder::Pause pause;
     recorder().graph().add_result(value);
-    done_.result_values.push_back(real);
+    done_.result_values.push_back(real.defined() && real._is_zerotensor() ? at::zeros_like(real) : real);
     return done_.result_values.size() - 1;
   }
 
   void describe_run() {
+    if (going_on() && generator_.current_seed() != seed_)
+      give_up("[capture] the function seeds the random number generator");
+    if (going_on() && at::GradMode::is_enabled() != grad_mode_)
+      give_up("[capture] the function leaves another grad mode behind");
+    if (going_on() && marks_of(marked_) != marks_)
+      give_up(
+          "[capture] the function puts a hook on an argument or a parameter, or has it keep its gradient");
     if (!going_on()) return;
     for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
     if (going_on()) share_memory();
@@ -149,14 +164,20 @@ class Session {
       if (observed_.outputs[i].is_same(output) && done_.outputs[i].kind != Output::Kind::input)
         return {.kind = Output::Kind::same, .index = i, .requires_grad = output.requires_grad()};
     if (const auto input = recorder().input_of(output)) return {.kind = Output::Kind::input, .index = *input};
-    const auto place = recorder().place_of(output);
+    // One that nobody else has was made here.
+    const auto place = recorder().adopt(output, /*of_inputs=*/output.use_count() == 1);
     if (!place) {
-      if (history_of(output)) return refused("an output is a tensor that no recorded operator made");
+      if (history_of(output) || recorder().is_over_memory_made_here(output))
+        return refused("an output is a tensor that no recorded operator made");
       // Code may give back a parameter as it is, with no call in between.
       return {.kind = Output::Kind::input, .index = recorder().input(output, name_outside(output))};
     }
     if (output.is_neg()) return refused("an output has the negative bit");
+    if (output.is_inference() && !c10::InferenceMode::is_enabled())
+      return refused("an output was made in inference mode");
     if (place->region->empty) return refused("an output's memory was filled by no recorded operator");
+    if (output.is_conj() && place->region->version > 0)
+      return refused("an output is conjugated, and its memory was written to");
     if (place->region->input) return view_of_input(output, *place->region->input);
     if (output.requires_grad() && !history_of(output))
       return refused("an output is a leaf that the function made");
@@ -187,7 +208,13 @@ class Session {
             .sizes = output.sizes().vec(),
             .strides = output.strides().vec(),
             .offset = output.storage_offset() - base.storage_offset(),
-            .requires_grad = output.requires_grad()};
+            .requires_grad = output.requires_grad(),
+            .tracked = is_view_of(output, base)};
+  }
+
+  /// To autograd's knowledge.
+  static bool is_view_of(const at::Tensor& view, const at::Tensor& base) {
+    return view.is_view() && view._base().is_same(base.is_view() ? base._base() : base);
   }
 
   /// Outputs over the same memory: the whole is a result, the others are views of it, so that a write into
@@ -218,7 +245,8 @@ class Session {
                                .sizes = outputs[part].sizes().vec(),
                                .strides = outputs[part].strides().vec(),
                                .offset = outputs[part].storage_offset() - outputs[whole].storage_offset(),
-                               .requires_grad = outputs[part].requires_grad()};
+                               .requires_grad = outputs[part].requires_grad(),
+                               .tracked = is_view_of(outputs[part], outputs[whole])};
         if (part == i) break;
       }
     }
@@ -242,7 +270,8 @@ class Session {
                            .index = result,
                            .sizes = output.sizes().vec(),
                            .strides = output.strides().vec(),
-                           .offset = output.storage_offset() - whole.offset};
+                           .offset = output.storage_offset() - whole.offset,
+                           .tracked = output.is_view()};
     return true;
   }
 
@@ -332,6 +361,11 @@ class Session {
   }
 
   const CaptureRequest& request_;
+  at::Generator generator_ = at::globalContext().defaultGenerator(at::kCPU);
+  uint64_t seed_ = generator_.current_seed();
+  std::vector<at::Tensor> marked_;  // arguments, parameters and buffers
+  size_t marks_ = 0;
+  bool grad_mode_ = at::GradMode::is_enabled();
   Capture done_;
   Observed observed_;
   std::unordered_map<const c10::TensorImpl*, size_t> slot_of_;

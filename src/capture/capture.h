@@ -39,6 +39,7 @@ struct Output {
   std::vector<int64_t> sizes = {}, strides = {};  ///< of a view or part
   int64_t offset = 0;  ///< over the input's or result's own; of a computed one: in its memory
   bool requires_grad = false;
+  bool tracked = false;  ///< a view or part: autograd knows what it is a view of (a detached one is not)
   bool operator==(const Output&) const = default;
 };
 
@@ -79,6 +80,7 @@ struct CaptureRequest {
   const ModuleTree* modules;
   bool gradients;       ///< also the backward pass, for every input that requires a gradient
   bool throws = false;  ///< what no graph can hold ends the function with a GraphBreak
+  std::vector<at::Generator> generators = {};  ///< that the function is known to draw from
 };
 
 class Recorder;

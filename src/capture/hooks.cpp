@@ -39,6 +39,17 @@ WithoutHooks::~WithoutHooks() {
   }
 }
 
+size_t marks_of(const std::vector<at::Tensor>& tensors) {
+  size_t marks = 0;
+  for (const auto& tensor : tensors) {
+    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    if (!meta) continue;
+    marks += meta->hooks_.size() + (meta->cpp_hooks_list_ ? meta->cpp_hooks_list_->size() : 0) +
+             (meta->post_acc_grad_hooks_ ? 1 : 0) + (tensor.retains_grad() ? 1 : 0);
+  }
+  return marks;
+}
+
 const torch::autograd::Node* history_of(const at::Tensor& tensor) {
   try {
     return tensor.grad_fn().get();

@@ -20,6 +20,9 @@ class WithoutHooks {
   std::vector<std::unique_ptr<Saved>> saved_;
 };
 
+/// How many hooks there are on tensors, and how many of them keep their gradients.
+size_t marks_of(const std::vector<at::Tensor>& tensors);
+
 /// What a tensor was computed by, to tell whether that changes; null for leaves, and where torch refuses to
 /// say (a view that was made without gradients, of what was changed since).
 const torch::autograd::Node* history_of(const at::Tensor& tensor);

@@ -156,17 +156,38 @@ ByteRange bytes_of(const ir::TensorType& type, int64_t offset) {
   return bytes_of(type.sizes, type.strides, offset, static_cast<int64_t>(ir::size_of(type.dtype)));
 }
 
+bool have_common_elements(const at::Tensor& a, const at::Tensor& b) {
+  if (!storage_of(a) || storage_of(a) != storage_of(b)) return false;
+  const auto x = bytes_of(a), y = bytes_of(b);
+  if (!x.meets(y)) return false;
+  if (a.element_size() != b.element_size()) return true;
+  const auto size = static_cast<int64_t>(a.element_size());
+  const int64_t first = std::min(x.begin, y.begin) / size, end = std::max(x.end, y.end) / size;
+  const auto marks = at::zeros({end - first}, at::kBool);
+  const auto of = [&](const at::Tensor& t) {
+    return marks.as_strided(t.sizes(), t.strides(), t.storage_offset() - first);
+  };
+  of(a).fill_(true);
+  return of(b).any().item<bool>();
+}
+
 at::Tensor row_of(const at::Tensor& tensor) {
   return tensor.as_strided({type_of(tensor).span()}, {1}, tensor.storage_offset());
 }
 
 at::Tensor copy_as_it_lies(const at::Tensor& tensor, int64_t offset) {
   const at::NoGradGuard no_grad;
-  const auto row = row_of(tensor.detach());
+  // What is in memory, whatever bits say how to read it.
+  auto row = row_of(tensor.detach());
+  if (row.is_conj()) row = row.conj();
+  if (row.is_neg()) row = at::_neg_view(row);
   const auto memory = at::empty({offset + row.numel()}, row.options());
   memory.slice(0, offset).copy_(row);
   // A tensor of its own: autograd would take it for a view that was made without gradients.
-  return memory.as_strided(tensor.sizes(), tensor.strides(), offset).variable_data();
+  auto copy = memory.as_strided(tensor.sizes(), tensor.strides(), offset).variable_data();
+  copy._set_conj(tensor.is_conj());
+  copy._set_neg(tensor.is_neg());
+  return copy;
 }
 
 std::string name_of(const c10::OperatorHandle& op) {

@@ -29,6 +29,9 @@ struct ByteRange {
 ByteRange bytes_of(const at::Tensor& tensor);
 ByteRange bytes_of(const ir::TensorType& type, int64_t offset);
 
+/// Whether an element of one lies where an element of the other does.
+bool have_common_elements(const at::Tensor& a, const at::Tensor& b);
+
 /// A tensor's memory as one row of elements, from its first to its last.
 at::Tensor row_of(const at::Tensor& tensor);
 /// The same elements at the same places in memory of its own, `offset` elements from the start: a clone()

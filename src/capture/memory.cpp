@@ -224,12 +224,12 @@ bool Memory::write(const Place& place, ir::Value& value) {
     }
     // Any other view, over the region's own tensor at once.
     if (view->type.dtype != region.type.dtype) return false;
-    now = &add("aten::as_strided_scatter",
+    now = &add("graft::strided_scatter",
                {{"self", region.value},
                 {"src", now},
                 {"size", ir::Attribute(view->type.sizes)},
                 {"stride", ir::Attribute(view->type.strides)},
-                {"storage_offset", ir::Attribute(view->offset - region.offset)}},
+                {"offset", ir::Attribute(view->offset - region.offset)}},
                region.type);
     break;
   }

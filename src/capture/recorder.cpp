@@ -1,16 +1,20 @@
 #include "capture/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Backtrace.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "capture/op_facts.h"
+#include "capture/recorded_call.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
@@ -18,12 +22,8 @@
 namespace graft {
 namespace {
 
-using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
-
-// Free in programs without Python: it is where the C++ fake tensors of a Python process would be.
-constexpr DispatchKey record_key = DispatchKey::Fake;
 
 thread_local Recorder* recorder = nullptr;
 
@@ -35,10 +35,6 @@ void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::
 }
 
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
-
-bool overlap(const Memory::Region& a, const Memory::Region& b) {
-  return bytes_of(a.type, a.offset).meets(bytes_of(b.type, b.offset));
-}
 
 std::string common_scope(const std::string& a, const std::string& b) {
   const size_t n = std::min(a.size(), b.size());
@@ -72,12 +68,6 @@ template <class Storage>
 void unwatch(Storage& storage) {
   if constexpr (requires { storage.clear_materializer(); }) storage.clear_materializer();
 }
-
-/// Plain calls of the recorder's own: neither recorded nor seen by autograd.
-struct Aside {
-  Recorder::Pause pause;
-  at::AutoDispatchBelowADInplaceOrView below;
-};
 
 }  // namespace
 
@@ -196,6 +186,20 @@ void Recorder::undo() const {
       row_of(tensor).copy_(row_of(input.before));
 }
 
+std::optional<Memory::Place> Recorder::adopt(const at::Tensor& tensor, bool of_inputs) {
+  auto place = memory_.find(tensor);
+  if (place) return place;
+  place = memory_.find_twin(tensor);
+  if (!place || (place->region->input && !of_inputs)) return std::nullopt;
+  memory_.enter_twin(tensor, *place);
+  return place;
+}
+
+bool Recorder::is_over_memory_made_here(const at::Tensor& tensor) const {
+  const auto regions = memory_.regions_of(tensor);
+  return std::any_of(regions.begin(), regions.end(), [](const auto& region) { return !region->input; });
+}
+
 ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
     // A C++ number on its way into an operator is part of the program, not data.
@@ -206,23 +210,15 @@ ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op
                                                             : ir::Attribute(tensor.item<int64_t>());
     if (number) return &graph_.add_node("graft::number", {{"value", *number}}, {type_of(tensor)}).output();
   }
-  auto place = memory_.find(tensor);
+  // Autograd makes tensor objects of its own for what it saved, of the memory it was in. Elsewhere a tensor
+  // over an input's memory may be one that the function reaches besides its arguments.
+  const bool in_backward = torch::autograd::get_current_graph_task_id() >= 0;
+  const auto place = adopt(tensor, in_backward);
   if (!place) {
-    // Autograd makes tensor objects of its own for what it saved, of the memory it was in. Elsewhere a tensor
-    // over an input's memory may be one that the function reaches besides its arguments.
-    const bool in_backward = torch::autograd::get_current_graph_task_id() >= 0;
-    auto twin = memory_.find_twin(tensor);
-    if (twin && (in_backward || !twin->region->input)) {
-      memory_.enter_twin(tensor, *twin);
-      place = std::move(twin);
+    if (is_over_memory_made_here(tensor)) {
+      break_at(op, "got a tensor over the memory of another that was made without the dispatcher");
+      return nullptr;
     }
-  }
-  if (!place) {
-    for (const auto& region : memory_.regions_of(tensor))
-      if (!region->input) {
-        break_at(op, "got a tensor over the memory of another that was made without the dispatcher");
-        return nullptr;
-      }
     const auto number = input(tensor, name_outside_(tensor));
     if (!reason_.empty()) return nullptr;
     return inputs_[number].region->value;
@@ -234,38 +230,23 @@ ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op
   return &memory_.read(*place);
 }
 
-struct Recorder::Call {
-  const c10::OperatorHandle& op;
-  DispatchKeySet keys;
-  torch::jit::Stack* stack;
-  std::vector<IValue> given = {};
-  mutable bool done = false;  // its results are on the stack
-
-  Call(const c10::OperatorHandle& o, DispatchKeySet k, torch::jit::Stack* s) : op(o), keys(k), stack(s) {
-    given.assign(s->end() - static_cast<int64_t>(o.schema().arguments().size()), s->end());
-  }
-  void pass() const {
-    run(op, *stack);
-    done = true;
-  }
-  void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const {
-    const c10::impl::ExcludeDispatchKeyGuard off{DispatchKeySet(record_key)};
-    what.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), &on);
-  }
-  /// The results as one list, undefined ones too; nothing if one is no tensor.
-  static std::optional<std::vector<at::Tensor>> results(const torch::jit::Stack& stack, size_t count) {
-    std::vector<at::Tensor> made;
-    for (size_t i = stack.size() - count; i < stack.size(); ++i) {
-      if (stack[i].isTensorList())
-        for (const at::Tensor& t : stack[i].toTensorVector()) made.push_back(t);
-      else if (stack[i].isTensor())
-        made.push_back(stack[i].toTensor());
-      else
-        return std::nullopt;
-    }
-    return made;
-  }
-};
+/// The formula for the gradient of a product of elements asks how many of them are zero, and has one way that
+/// is right for any number of them: the answer that leads there is "one".
+bool Recorder::answer(const Call& call) {
+  const auto& op = call.op.schema().name();
+  const bool counts = op == "aten::_local_scalar_dense";
+  if (!counts && op != "aten::nonzero") return false;
+  const auto node = torch::autograd::get_current_node();
+  if (!node || !node->name().starts_with("ProdBackward")) return false;
+  const auto of = call.stack->back().toTensor();
+  call.stack->pop_back();
+  const Aside aside;
+  if (counts)
+    call.stack->emplace_back(at::Scalar(1));
+  else
+    call.stack->emplace_back(at::zeros({1, of.dim()}, of.options().dtype(at::kLong)));
+  return true;
+}
 
 bool Recorder::refuse(const Call& call) {
   if (reads_on_host(call.op))
@@ -277,6 +258,50 @@ bool Recorder::refuse(const Call& call) {
       if (t.is_neg()) break_at(call.op, "got a tensor with the negative bit");
     });
   return !reason_.empty();
+}
+
+namespace {
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+/// As its seed leaves it, before a number was drawn.
+bool is_fresh(const at::Generator& generator, const at::Tensor& state) {
+  return at::equal(state_of(at::detail::createCPUGenerator(generator.current_seed())), state);
+}
+
+}  // namespace
+
+void Recorder::watch_generator(const at::Generator& generator) {
+  const Aside aside;
+  stands_.push_back({generator, state_of(generator)});
+}
+
+/// The generator an operator draws from; none if it draws from none, or not on the CPU.
+std::optional<at::Generator> Recorder::drawn_from(const Call& call) {
+  if (!draws_numbers(call.op)) return std::nullopt;
+  auto generator = at::globalContext().defaultGenerator(at::kCPU);
+  for (const auto& value : call.given)
+    if (value.isGenerator()) generator = value.toGenerator();
+  return generator.device().is_cpu() ? std::optional(generator) : std::nullopt;
+}
+
+/// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; the
+/// program, which does not seed, would draw others. (What moves a generator on is another thread's business.)
+void Recorder::see_draw(const Call& call, const at::Generator& generator) {
+  const Aside aside;
+  const auto state = state_of(generator);
+  for (const auto& known : stands_)
+    if (known.generator == generator && !at::equal(known.state, state) && is_fresh(generator, state))
+      return break_at(call.op, "draws from a random number generator that the function seeds");
+}
+
+void Recorder::note_draw(const at::Generator& generator) {
+  const Aside aside;
+  std::erase_if(stands_, [&](const auto& known) { return known.generator == generator; });
+  stands_.push_back({generator, state_of(generator)});
 }
 
 std::optional<ir::Attribute> Recorder::attribute_of(const IValue& value, const c10::Type& type) {
@@ -398,139 +423,19 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
   watch_pointer(made);
 }
 
-/// A gradient that was not asked for is undefined: the place stays, with a type nobody may read.
-static ir::TensorType type_or_none(const at::Tensor& tensor) {
-  return tensor.defined() ? type_of(tensor) : ir::TensorType{ir::DType::f32, {0}, {1}, {}};
-}
-
 void Recorder::record_pure(Call& call) {
-  auto arguments = arguments_of(call, call.op);
+  // A tensor of zeros without memory, for gradients: plain zeros to a program.
+  const bool no_memory = call.op.schema().name() == "aten::_efficientzerotensor";
+  const auto& op = no_memory ? operator_named("aten::zeros") : call.op;
+  auto arguments = arguments_of(call, op);
   call.pass();
   if (!arguments) return;
   const auto made = Call::results(*call.stack, call.op.schema().returns().size());
   if (!made) return break_at(call.op, "gives back something that is not a tensor");
   std::vector<ir::TensorType> types;
   for (const auto& t : *made) types.push_back(type_or_none(t));
-  auto& node = add_node(call.op, std::move(*arguments), std::move(types));
+  auto& node = add_node(op, std::move(*arguments), std::move(types));
   for (size_t i = 0; i < made->size(); ++i) enter_result(call, (*made)[i], node.output(i));
-}
-
-bool Recorder::may_write(const at::Tensor& tensor, const c10::OperatorHandle& op) {
-  const auto place = memory_.find(tensor);
-  if (!place) {
-    break_at(op, "changes a tensor that is neither an argument, nor in the module, nor made by the function");
-    return false;
-  }
-  if (!place->region->input) return true;
-  auto& mine = inputs_[*place->region->input];
-  for (const auto& other : memory_.regions_of(tensor))
-    if (other != place->region && overlap(*other, *place->region)) {
-      break_at(op, "changes " + graph_.input_name(*place->region->input) +
-                       ", whose memory the function also reaches as " + graph_.input_name(*other->input));
-      return false;
-    }
-  if (!mine.before.defined()) {
-    const Aside aside;
-    mine.before = copy_as_it_lies(mine.tensor());
-  }
-  return true;
-}
-
-/// A call that writes, as it goes into the graph.
-struct Recorder::Write {
-  std::vector<at::Tensor> mutated;  // in the order of the twin's last results
-  std::vector<at::Tensor> fresh;
-  std::vector<ir::TensorType> types;  // of the twin's results
-};
-
-/// Runs the call, and where the twin's results may be of another dtype or layout than what is written to, the
-/// twin before it.
-void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
-  const auto dtype = write.mutated.empty() ? at::kFloat : write.mutated[0].scalar_type();
-  bool alike = at::isFloatingType(dtype) && form.fresh == 0;
-  for (const auto& value : call.given)
-    each_tensor(value, [&](const at::Tensor& t) {
-      alike &= t.scalar_type() == dtype || t.unsafeGetTensorImpl()->is_wrapped_number() ||
-               (t.dim() == 0 && t.is_floating_point()) || !t.is_floating_point();
-    });
-  if (overwrites(call.op) || (alike && keeps_dtype(call.op))) {
-    call.pass();
-    for (const auto& t : write.mutated) {
-      auto type = type_of(t);
-      // Random numbers come in the order in which they lie in memory.
-      if (!draws_numbers(call.op) && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
-      write.types.push_back(std::move(type));
-    }
-    return;
-  }
-  std::optional<std::vector<at::Tensor>> twins;
-  try {
-    torch::jit::Stack stack;
-    for (size_t i = 0; i < call.given.size(); ++i)
-      if (!call.op.schema().arguments()[i].is_out()) stack.push_back(call.given[i]);
-    call.run(form.op, stack);
-    twins = Call::results(stack, stack.size());
-  } catch (const c10::Error&) {
-    twins.reset();  // then the call itself fails, too, or torch knows more of it than of its twin
-  }
-  call.pass();
-  const size_t changed = write.mutated.size();
-  bool fits = twins && twins->size() >= changed;
-  const size_t fresh = fits ? twins->size() - changed : 0;
-  for (size_t i = 0; fits && i < changed; ++i) fits = (*twins)[fresh + i].sizes() == write.mutated[i].sizes();
-  if (!fits) return break_at(call.op, "writes to a tensor in a way that no graph can hold");
-  for (const auto& t : *twins) write.types.push_back(type_or_none(t));
-  const auto& schema = call.op.schema();
-  for (size_t i = 0; i < schema.returns().size(); ++i) {
-    const auto& result = call.stack->at(call.stack->size() - schema.returns().size() + i);
-    if (!schema.returns()[i].alias_info())
-      each_tensor(result, [&](const at::Tensor& t) { write.fresh.push_back(t); });
-  }
-  if (write.fresh.size() != fresh) break_at(call.op, "gives other results than its twin without writes");
-}
-
-void Recorder::record_write(Call& call) {
-  if (call.op.hasTag(at::Tag::inplace_view)) return record_new_sizes(call);
-  const auto form = functional_form(call.op);
-  if (!form) {
-    break_at(call.op, "changes its arguments, and torch has no operator that gives their new values");
-    return call.pass();
-  }
-  auto arguments = arguments_of(call, form->op);
-  Write write;
-  for (const size_t i : form->mutated)
-    each_tensor(call.given[i], [&](const at::Tensor& t) {
-      if (reason_.empty()) use(t, call.op, false);
-      write.mutated.push_back(t);
-    });
-  for (const auto& t : write.mutated)
-    if (!reason_.empty() || !may_write(t, call.op)) return call.pass();
-  if (!arguments) return call.pass();
-  run_write(call, *form, write);
-  if (!reason_.empty()) return;
-  auto& node = add_node(form->op, std::move(*arguments), std::move(write.types));
-  for (size_t i = 0; i < write.fresh.size(); ++i) enter_result(call, write.fresh[i], node.output(i));
-  for (size_t i = 0; i < write.mutated.size(); ++i)
-    if (!memory_.write(*memory_.find(write.mutated[i]), node.output(write.fresh.size() + i)))
-      return break_at(call.op, "writes through a view that no graph can hold");
-}
-
-/// transpose_ and its like: the tensor object becomes a view of what it was.
-void Recorder::record_new_sizes(Call& call) {
-  const auto self = call.given[0].isTensor() ? call.given[0].toTensor() : at::Tensor();
-  const auto form = functional_form(call.op);
-  const auto place = self.defined() ? memory_.find(self) : std::nullopt;
-  const auto* storage = storage_of(self);
-  if (!form || !place || input_of(self)) {
-    break_at(call.op, "changes the sizes or the memory of a tensor");
-    return call.pass();
-  }
-  auto arguments = arguments_of(call, form->op);
-  call.pass();
-  if (!arguments) return;
-  if (storage_of(self) != storage) return break_at(call.op, "changes the memory of a tensor");
-  auto& node = add_node(form->op, std::move(*arguments), {type_of(self)});
-  memory_.enter_view(self, *place, node.output());
 }
 
 void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -542,12 +447,16 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
   }
   // promote_types and the like are about types.
   if (!reason_.empty() || meta || (gives_no_tensor(op) && !reads_on_host(op))) return call.pass();
+  if (answer(call)) return;
   if (refuse(call)) return call.pass();
+  const auto generator = drawn_from(call);
+  if (generator) see_draw(call, *generator);
   try {
     if (op.schema().is_mutable())
       record_write(call);
     else
       record_pure(call);
+    if (generator) note_draw(*generator);
   } catch (const GraphBreak&) {
     throw;
   } catch (const Error& error) {

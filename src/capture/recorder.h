@@ -67,6 +67,10 @@ class Recorder {
   /// The graph's value of a tensor as it is now; null if the graph has none, or the recording ended.
   ir::Value* find(const at::Tensor& tensor);
   std::optional<Memory::Place> place_of(const at::Tensor& tensor) const { return memory_.find(tensor); }
+  /// Also of a tensor object that was made without the dispatcher (data(), a view with another dtype) over
+  /// memory that is known; of an input's own only if asked for.
+  std::optional<Memory::Place> adopt(const at::Tensor& tensor, bool of_inputs);
+  bool is_over_memory_made_here(const at::Tensor& tensor) const;
 
   ir::Graph& graph() { return graph_; }
   std::vector<at::Generator>& generators() { return generators_; }
@@ -87,6 +91,9 @@ class Recorder {
   /// torch before 2.13.)
   void watch_pointer(const at::Tensor& tensor);
 
+  /// The code begins with this generator as it stands now.
+  void watch_generator(const at::Generator& generator);
+
   /// The fallback.
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
@@ -98,12 +105,18 @@ class Recorder {
   void record_new_sizes(Call& call);
   void run_write(Call& call, const FunctionalForm& form, Write& write);
   bool may_write(const at::Tensor& tensor, const c10::OperatorHandle& op);
+  static bool reads_what_it_writes(const Call& call, const Write& write);
   void enter_result(const Call& call, const at::Tensor& made, ir::Value& value);
+  void enter_resized(const Call& call, const at::Tensor& tensor, ir::Value& value);
   ir::Node& add_node(const c10::OperatorHandle& op, std::vector<ir::NamedArgument> arguments,
                      std::vector<ir::TensorType> types);
   ir::Value* use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads);
   std::optional<std::vector<ir::NamedArgument>> arguments_of(const Call& call, const c10::OperatorHandle& as);
   std::optional<ir::Attribute> attribute_of(const c10::IValue& value, const c10::Type& type);
+  static std::optional<at::Generator> drawn_from(const Call& call);
+  void see_draw(const Call& call, const at::Generator& generator);
+  void note_draw(const at::Generator& generator);
+  bool answer(const Call& call);
   bool refuse(const Call& call);
   void break_at(const c10::OperatorHandle& op, const std::string& why);
   std::string scope_of(const std::vector<ir::NamedArgument>& arguments) const;
@@ -115,6 +128,11 @@ class Recorder {
   Memory memory_{graph_};
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> generator_states_;
+  struct Stand {
+    at::Generator generator;
+    at::Tensor state;
+  };
+  std::vector<Stand> stands_;  // of generators: at the start, or after the last draw
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;

@@ -73,10 +73,17 @@ Lower stepped(Op op) {
   };
 }
 
+/// Rounded as the result is: a number or a wider tensor meets a half one as a half.
+int rounded_argument(Lowering& l, const Node& n, const char* name, const Place& p) {
+  const auto dtype = n.output().type().dtype;
+  const auto* value = ir::value_of(n, name);
+  const int x = l.stored_argument(n, name, p, out(n));
+  return value && value->type().dtype == dtype ? x : l.convert(x, dtype);
+}
+
 Lower stepped_binary(Op op) {
   return [op](Lowering& l, const Node& n, const Place& p) {
-    return l.emit(op, out(n),
-                  {l.stored_argument(n, "self", p, out(n)), l.stored_argument(n, "other", p, out(n))});
+    return l.emit(op, out(n), {rounded_argument(l, n, "self", p), rounded_argument(l, n, "other", p)});
   };
 }
 
@@ -166,7 +173,7 @@ int lower_pow(Lowering& l, const Node& n, const Place& p) {
   if (e == -0.5 && by_root) return m.of(Op::rsqrt, x);
   if (e == -1) return m.of(Op::reciprocal, x);
   if (e == -2) return m.of(Op::reciprocal, m.mul(x, x));
-  return l.emit(Op::pow, out(n), {x, m(e)});
+  return l.emit(Op::pow, out(n), {x, rounded_argument(l, n, "exponent", p)});
 }
 
 int gelu(const Math& m, const Node& n, int x) {
@@ -212,7 +219,7 @@ int elu_backward(const Math& m, const Node& n, int g, int x) {
   const int low = ir::bool_of(n, "is_result", false)
                       ? m.mul(m(input), m.add(x, m(alpha * scale)))
                       : m.mul(m(input * alpha * scale), m.of(Op::exp, m.mul(x, m(input))));
-  return m.mul(g, m.select(m.is(Op::le, x, m(0)), low, m(scale)));
+  return m.mul(g, m.select(m.is(Op::gt, x, m(0)), m(scale), low));  // NaN stays NaN
 }
 
 int softplus(const Math& m, const Node& n, int x) {
@@ -467,11 +474,11 @@ void add_pointwise(LowerTable& table) {
       floats};
   table["aten::hardtanh_backward"] = {derivative("self",
                                                  [](const Math& m, const Node& n, int g, int x) {
-                                                   const int outside = m.l.emit(
-                                                       Op::logical_or, DType::boolean,
-                                                       {m.is(Op::le, x, m(scalar(n, "min_val", -1))),
-                                                        m.is(Op::ge, x, m(scalar(n, "max_val", 1)))});
-                                                   return m.select(outside, m(0), g);
+                                                   const int inside = m.l.emit(
+                                                       Op::logical_and, DType::boolean,
+                                                       {m.is(Op::gt, x, m(scalar(n, "min_val", -1))),
+                                                        m.is(Op::lt, x, m(scalar(n, "max_val", 1)))});
+                                                   return m.select(inside, g, m(0));
                                                  }),
                                       floats};
   table["aten::softplus_backward"] = {derivative("self",

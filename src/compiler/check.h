@@ -40,10 +40,12 @@ bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& p
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {
  public:
+  RandomState() = default;  ///< of none
   RandomState(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& inputs);
   /// Others, which were in these states.
   void add(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& states);
   void restore() const;
+  bool empty() const { return saved_.empty(); }
   /// Whether the generators stand as they did.
   bool is_now() const;
 

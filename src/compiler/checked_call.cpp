@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 
 #include "capture/hooks.h"
@@ -11,6 +12,7 @@
 #include "compiler/counters.h"
 #include "compiler/diagnose.h"
 #include "ir/clone.h"
+#include "ir/op_traits.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 
@@ -36,6 +38,7 @@ class OneDnnStays {
 /// An error, or from now on the eager function, as the options say.
 void distrust(Entry& entry, const CompileOptions& options, const std::string& what) {
   count([](Counters& c) { ++c.mismatches; });
+  entry.checks_left = std::numeric_limits<int>::max();  // it is never trusted
   if (options.on_mismatch == OnMismatch::error)
     throw Mismatch(
         "[compile] compiled code and the eager function differ: " + what +
@@ -177,6 +180,11 @@ class SideRun {
   bool same_random_state_ = true;
 };
 
+bool draws(const ir::Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const auto& node) { return ir::must_run(*node); });
+}
+
 }  // namespace
 
 void EagerCall::undo() const {
@@ -184,7 +192,8 @@ void EagerCall::undo() const {
   before.restore();
 }
 
-EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws) {
+EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws,
+                       const std::vector<at::Generator>& generators) {
   Made made;
   const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
     made = original(tensors);
@@ -196,7 +205,7 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   RandomState before({}, call.tensors);
   auto observed = [&] {
     try {
-      return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), throws});
+      return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), throws, generators});
     } catch (const GraphBreak&) {
       before.restore();
       throw;
@@ -205,6 +214,8 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   made.tensors = std::exchange(observed.outputs, {});
   before.add(observed.generators, observed.generator_states);
   RandomState after(observed.generators, call.tensors);
+  // Numbers that nobody draws here are left to those who draw them meanwhile, on other threads.
+  if (observed.capture && !draws(observed.capture->graph)) before = after = RandomState();
   return {std::move(observed), std::move(made), std::move(before), std::move(after),
           modules.beyond(reads.reads())};
 }

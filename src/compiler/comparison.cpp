@@ -95,7 +95,7 @@ class Comparison {
   template <class Run>
   auto aside(Run run) const {
     const runtime::Present weights(inputs_);
-    const RandomState after(program_.generators(), inputs_);
+    const auto after = before_.empty() ? RandomState() : RandomState(program_.generators(), inputs_);
     auto result = run();
     after.restore();
     return result;

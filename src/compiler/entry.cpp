@@ -19,6 +19,13 @@ at::Tensor source_tensor(const Entry& entry, const Source& source, const std::ve
   }
 }
 
+/// Whether an operator is given a place in a storage, not in a tensor: the number may come from a tensor's
+/// own offset.
+bool counts_from_storage(const ir::Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const auto& node) { return node->op().starts_with("aten::as_strided"); });
+}
+
 }  // namespace
 
 std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>& given) const {
@@ -62,6 +69,11 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
     }
     if (source.kind == Source::Kind::outside)
       entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
+  }
+  if (counts_from_storage(captured.graph)) {
+    entry.arguments.guard_offsets(arguments);
+    for (size_t i = 0; i < captured.sources.size(); ++i)
+      entry.inputs[i].guard_offset(captured.input_values[i]);
   }
   for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
   entry.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));

@@ -54,13 +54,17 @@ TensorGuard::TensorGuard(const at::Tensor& tensor, bool any_grad)
   strides_ = tensor.strides().vec();
 }
 
+void TensorGuard::guard_offset(const at::Tensor& tensor) {
+  if (tensor.defined()) offset_ = tensor.storage_offset();
+}
+
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
   return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
          tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
          (any_grad_ || (tensor.requires_grad() == requires_grad_ && tensor.is_leaf() == leaf_)) &&
          tensor.is_inference() == inference_ && tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
-         !tensor._fw_grad(/*level=*/0).defined();
+         (!offset_ || tensor.storage_offset() == *offset_) && !tensor._fw_grad(/*level=*/0).defined();
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {
@@ -73,6 +77,8 @@ std::string TensorGuard::difference(const at::Tensor& tensor) const {
     return changed("being a tensor of inference mode", inference_, tensor.is_inference());
   if (tensor.is_conj() != conj_) return changed("the conjugate bit", conj_, tensor.is_conj());
   if (tensor.is_neg() != neg_) return changed("the negative bit", neg_, tensor.is_neg());
+  if (offset_ && tensor.storage_offset() != *offset_)
+    return changed("the offset in its storage", *offset_, tensor.storage_offset());
   if (tensor._fw_grad(/*level=*/0).defined()) return "has a forward-mode tangent";
   if (tensor.requires_grad() == requires_grad_) return changed("is_leaf", leaf_, tensor.is_leaf());
   return changed("requires_grad", requires_grad_, tensor.requires_grad());
@@ -174,6 +180,10 @@ ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std
     aliases_.push_back(first_sharing(tensors, i));
     same_.push_back(first_same(tensors, i));
   }
+}
+
+void ArgumentGuards::guard_offsets(const std::vector<at::Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) tensors_[i].guard_offset(tensors[i]);
 }
 
 bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const {

@@ -16,6 +16,8 @@ class TensorGuard {
   TensorGuard() = default;
   /// `any_grad`: requires_grad may change.
   explicit TensorGuard(const at::Tensor& tensor, bool any_grad = false);
+  /// Also where the tensor begins in its storage.
+  void guard_offset(const at::Tensor& tensor);
   bool holds(const at::Tensor& tensor) const;
   /// What differs, in words; call it where holds() is false.
   std::string difference(const at::Tensor& tensor) const;
@@ -27,6 +29,7 @@ class TensorGuard {
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
   std::vector<int64_t> sizes_, strides_;
+  std::optional<int64_t> offset_;
 };
 
 /// The state of the thread and the process that decides what operators do.
@@ -61,6 +64,7 @@ class ArgumentGuards {
  public:
   ArgumentGuards() = default;
   ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed);
+  void guard_offsets(const std::vector<at::Tensor>& tensors);
   bool hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const;
   std::string difference(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const;
   std::vector<std::string> to_strings() const;

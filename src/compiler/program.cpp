@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "autograd/node.h"
@@ -169,8 +168,7 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
     if (version_of(pass.saved[i]) != version)
       throw Error(
           "[autograd] an output of a compiled function that its backward pass needs has been changed in "
-          "place. "
-          "Change a copy of it");
+          "place. Change a copy of it");
   auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
   for (size_t i = 0; i < backward_inputs_.size(); ++i) {
@@ -203,8 +201,9 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
 namespace {
 
 at::Tensor strided_view(const at::Tensor& base, const Output& output) {
-  const auto& from = base.requires_grad() && !output.requires_grad ? base.detach() : base;
-  return from.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
+  const at::AutoGradMode mode(at::GradMode::is_enabled() && (output.requires_grad || !base.requires_grad()));
+  const auto made = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
+  return output.tracked ? made : made.detach();
 }
 
 }  // namespace
@@ -230,21 +229,28 @@ std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
 /// Equal values are computed once and copies that change nothing are left out, but the caller has the right
 /// to change one output alone. And an output that is a view lies where it lies in eager code.
 void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const {
-  const auto is_computed = [&](size_t i) {
-    return outputs_[i].kind == Output::Kind::computed && outputs[i].defined();
-  };
   std::call_once(looked_for_shared_, [&] {
-    std::unordered_map<const c10::StorageImpl*, size_t> owners;
+    std::unordered_set<const c10::StorageImpl*> owned;
+    std::unordered_set<size_t> bases;
     for (const auto& input : pass.inputs)
-      if (const auto* storage = storage_of(input)) owners.emplace(storage, outputs.size());
+      if (const auto* storage = storage_of(input)) owned.insert(storage);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!is_computed(i)) continue;
-      const auto [owner, is_new] = owners.emplace(storage_of(outputs[i]), i);
-      if (!is_new || outputs[i].storage_offset() != outputs_[i].offset) shared_.push_back(i);
+      const auto& output = outputs_[i];
+      if (output.kind == Output::Kind::computed && outputs[i].defined()) {
+        const bool is_new = owned.insert(storage_of(outputs[i])).second;
+        if (!is_new || outputs[i].storage_offset() != output.offset) shared_.push_back(i);
+      }
+      if (output.kind == Output::Kind::piece && bases.insert(output.index).second &&
+          !owned.insert(storage_of(pass.results[output.index])).second)
+        shared_bases_.push_back(output.index);
     }
   });
-  for (const size_t i : shared_) {
-    outputs[i] = copy_as_it_lies(outputs[i], outputs_[i].offset);
+  for (const size_t i : shared_) outputs[i] = copy_as_it_lies(outputs[i], outputs_[i].offset);
+  for (const size_t base : shared_bases_) {
+    const auto copy = copy_as_it_lies(pass.results[base]);
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (outputs_[i].kind == Output::Kind::piece && outputs_[i].index == base)
+        outputs[i] = strided_view(copy, outputs_[i]);
   }
 }
 
@@ -267,9 +273,13 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
       differentiated.push_back(outputs[i]);
   if (leaves.empty())
     for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
+  // What the outputs do not depend on has no place in their history.
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (!gradients_[i].result) leaves[i] = at::Tensor();
   // All of the leaves may be frozen just now.
-  if (!differentiated.empty() &&
-      std::any_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) { return leaf.requires_grad(); }))
+  if (!differentiated.empty() && std::any_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) {
+        return leaf.defined() && leaf.requires_grad();
+      }))
     connect(
         differentiated, computed_from_, leaves,
         [self = shared_from_this(), pass](const std::vector<at::Tensor>& tangents, bool last) {

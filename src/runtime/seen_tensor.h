@@ -35,8 +35,7 @@ class SeenTensor {
 
   /// Whether it may change before the next call without anybody's notice.
   bool is_in_training(const at::Tensor& tensor) const {
-    return trained_ && tensor.requires_grad() &&
-           (*trained_ || (tensor.is_leaf() && tensor.grad().defined()));
+    return trained_ && tensor.requires_grad() && (*trained_ || (tensor.is_leaf() && tensor.grad().defined()));
   }
 
   size_t parts() const { return fingerprint_ ? fingerprint_->parts() : 0; }

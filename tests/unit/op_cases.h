@@ -355,8 +355,8 @@ inline std::vector<Case> reduction_cases() {
       {"aten::sum.dim_IntList", all, rank1, GRAFT_CASE(i.x.sum({0}, true))},
       {"aten::sum.dim_IntList", all, rank2, GRAFT_CASE(i.x.sum(at::IntArrayRef{0, -1}, false, at::kDouble))},
       // Its gradient looks for zeros in the data: a graph break.
-      {"aten::prod", all, no_gradient, GRAFT_CASE(i.u.prod())},
-      {"aten::prod.dim_int", all, no_gradient, GRAFT_CASE(i.u.prod(0))},
+      {"aten::prod", all, anything, GRAFT_CASE(i.u.prod())},
+      {"aten::prod.dim_int", all, anything, GRAFT_CASE(i.u.prod(0))},
       {"aten::amax", all, elements, GRAFT_CASE(i.x.amax(-1))},
       {"aten::amax", all, elements | rank1, GRAFT_CASE(i.x.amax(0, true))},
       {"aten::amin", all, elements, GRAFT_CASE(i.x.amin())},

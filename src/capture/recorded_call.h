@@ -1,0 +1,64 @@
+// One call on its way through the recorder. (For the recorder's own files.)
+#pragma once
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <optional>
+#include <vector>
+
+#include "capture/ivalue.h"
+#include "capture/recorder.h"
+
+namespace graft {
+
+// Free in programs without Python: it is where the C++ fake tensors of a Python process would be.
+inline constexpr c10::DispatchKey record_key = c10::DispatchKey::Fake;
+
+/// Plain calls of the recorder's own: neither recorded nor seen by autograd.
+struct Aside {
+  Recorder::Pause pause;
+  at::AutoDispatchBelowADInplaceOrView below;
+};
+
+inline bool overlap(const Memory::Region& a, const Memory::Region& b) {
+  return bytes_of(a.type, a.offset).meets(bytes_of(b.type, b.offset));
+}
+
+/// A gradient that was not asked for is undefined: the place stays, with a type nobody may read.
+inline ir::TensorType type_or_none(const at::Tensor& tensor) {
+  return tensor.defined() ? type_of(tensor) : ir::TensorType{ir::DType::f32, {0}, {1}, {}};
+}
+
+struct Recorder::Call {
+  const c10::OperatorHandle& op;
+  c10::DispatchKeySet keys;
+  torch::jit::Stack* stack;
+  std::vector<c10::IValue> given = {};
+  mutable bool done = false;  // its results are on the stack
+
+  Call(const c10::OperatorHandle& o, c10::DispatchKeySet k, torch::jit::Stack* s) : op(o), keys(k), stack(s) {
+    given.assign(s->end() - static_cast<int64_t>(o.schema().arguments().size()), s->end());
+  }
+  void pass() const {
+    run(op, *stack);
+    done = true;
+  }
+  void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const {
+    const c10::impl::ExcludeDispatchKeyGuard off{c10::DispatchKeySet(record_key)};
+    what.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, record_key), &on);
+  }
+  /// The results as one list, undefined ones too; nothing if one is no tensor.
+  static std::optional<std::vector<at::Tensor>> results(const torch::jit::Stack& stack, size_t count) {
+    std::vector<at::Tensor> made;
+    for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+      if (stack[i].isTensorList())
+        for (const at::Tensor& t : stack[i].toTensorVector()) made.push_back(t);
+      else if (stack[i].isTensor())
+        made.push_back(stack[i].toTensor());
+      else
+        return std::nullopt;
+    }
+    return made;
+  }
+};
+
+}  // namespace graft

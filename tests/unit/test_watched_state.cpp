@@ -1,0 +1,308 @@
+// What a function does besides computing: seeds, hooks, modes, variables of the caller's, tensors that change
+// their sizes. Either a program does the same, or the function runs as it is.
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+
+#include <set>
+#include <thread>
+
+#include "graft/compile.h"
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+
+void expect_same(const Tensor& got, const Tensor& want) {
+  EXPECT_EQ(got.sizes(), want.sizes());
+  EXPECT_EQ(got.requires_grad(), want.requires_grad());
+  EXPECT_TRUE(at::allclose(got.detach().to(at::kDouble), want.detach().to(at::kDouble), 1e-5, 1e-6, true))
+      << got << " should be " << want;
+}
+
+/// Calls both on the same numbers, six times. `x` is made anew for each of them.
+template <class F, class X>
+void expect_same_calls(F f, X x) {
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    at::manual_seed(i);
+    const auto want = f(x(i));
+    at::manual_seed(i);
+    expect_same(fast(x(i)), want);
+  }
+}
+
+const auto numbers = [](int i) { return at::arange(6, at::kFloat) + i; };
+const auto with_gradient = [](int i) { return numbers(i).requires_grad_(); };
+
+TEST(WatchedState, AnEmptyTensorThatAnOperatorGivesSizes) {
+  expect_same_calls(
+      [](Tensor x) {
+        auto out = at::empty({0});
+        at::add_out(out, x, x);
+        return out * 2;
+      },
+      numbers);
+  expect_same_calls(
+      [](Tensor x) {
+        auto values = at::empty({0}), places = at::empty({0}, at::kLong);
+        at::topk_out(values, places, x, 2);
+        return values + places;
+      },
+      numbers);
+  // One of the caller's, and an argument.
+  auto held = at::empty({0});
+  expect_same_calls(
+      [held](Tensor x) mutable {
+        held.resize_(0);
+        return at::exp_out(held, -x) * 2;
+      },
+      numbers);
+  const auto fast = compile([](Tensor out, Tensor x) { return at::mul_out(out, x, x) + 1; });
+  for (int i = 0; i < 6; ++i) {
+    auto out = at::empty({0});
+    expect_same(fast(out, numbers(i)), numbers(i) * numbers(i) + 1);
+    expect_same(out, numbers(i) * numbers(i));
+  }
+}
+
+TEST(WatchedState, SeedsSetInside) {
+  expect_same_calls(
+      [](Tensor x) {
+        at::manual_seed(7);
+        return x + at::rand({6});
+      },
+      numbers);
+  auto own = at::detail::createCPUGenerator(11);
+  const auto reseeded = [own](Tensor x) mutable {
+    own.set_current_seed(3);
+    return x + at::rand({6}, own);
+  };
+  expect_same_calls(reseeded, numbers);
+  at::manual_seed(1);
+  const auto seeds = compile([](Tensor x) {
+    at::manual_seed(5);
+    return x + 1;
+  });
+  for (int i = 0; i < 4; ++i) {
+    at::rand({3});
+    seeds(numbers(i));
+    at::manual_seed(5);
+    const auto want = at::rand({2});
+    at::rand({3});
+    seeds(numbers(i));
+    EXPECT_TRUE(at::equal(at::rand({2}), want)) << i;
+  }
+}
+
+/// A call that draws nothing leaves the numbers to the threads that draw them.
+TEST(WatchedState, OtherThreadsDrawEachNumberOnce) {
+  std::atomic<bool> done{false};
+  std::vector<double> drawn;
+  std::thread other([&] {
+    while (!done) drawn.push_back(at::rand({1}, at::kDouble).item<double>());
+  });
+  const auto fast = compile([](Tensor x) { return x.exp(); }, {.recompile_limit = 100});
+  for (int i = 1; i < 30; ++i) EXPECT_NO_THROW(fast(at::ones({i})));
+  done = true;
+  other.join();
+  const std::set<double> different(drawn.begin(), drawn.end());
+  EXPECT_EQ(different.size(), drawn.size());
+}
+
+TEST(WatchedState, HooksPutOnArgumentsInside) {
+  const auto gradient = [](auto f, int i) {
+    auto x = with_gradient(i);
+    f(x).sum().backward();
+    return x.grad();
+  };
+  const auto f = [](Tensor x) {
+    x.register_hook([](Tensor g) { return g * 3; });
+    return x * 2;
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) expect_same(gradient(fast, i), gradient(f, i));
+  const auto keeps = compile([](Tensor x) {
+    x.retain_grad();
+    return x * 2;
+  });
+  for (int i = 0; i < 6; ++i) {
+    const auto middle = with_gradient(i) * 1;
+    keeps(middle).sum().backward();
+    EXPECT_TRUE(middle.grad().defined());
+  }
+}
+
+TEST(WatchedState, OneVariableForTwoParameters) {
+  const auto f = [](Tensor& a, Tensor& b) {
+    a = a + 1;
+    b = b * 2;
+  };
+  const auto fast = compile(f);
+  const auto g = [](Tensor& a, const Tensor& b) {
+    a = a + 1;
+    return b * 2;
+  };
+  const auto faster = compile(g);
+  for (int i = 0; i < 6; ++i) {
+    auto x = numbers(i), y = numbers(i);
+    fast(x, x);
+    f(y, y);
+    expect_same(x, y);
+    expect_same(faster(x, x), g(y, y));
+    auto other = numbers(3 * i), one = numbers(3 * i), p = numbers(i), q = numbers(i);
+    fast(p, other);
+    f(q, one);
+    expect_same(p, q);
+    expect_same(other, one);
+  }
+}
+
+TEST(WatchedState, ModesLeftBehindAndTensorsOfInferenceMode) {
+  const auto fast = compile([](Tensor x) {
+    at::GradMode::set_enabled(false);
+    return x * 2;
+  });
+  for (int i = 0; i < 4; ++i) {
+    const at::AutoGradMode mode(true);
+    fast(numbers(i));
+    EXPECT_FALSE(at::GradMode::is_enabled()) << i;
+  }
+  const auto inside = compile([](Tensor x) {
+    const c10::InferenceMode mode;
+    return x * 2;
+  });
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(inside(numbers(i)).is_inference()) << i;
+}
+
+TEST(WatchedState, AMismatchIsNotForgotten) {
+  const auto fast = compile([](Tensor x) { return x.storage_offset() ? x * 2 : x * 3; });
+  const auto at_offset = at::ones({6}).slice(0, 3), plain = at::ones({3});
+  expect_same(fast(plain), plain * 3);
+  EXPECT_THROW(fast(at_offset), Mismatch);
+  for (int i = 0; i < 4; ++i) expect_same(fast(plain), plain * 3);
+  EXPECT_THROW(fast(at_offset), Mismatch);
+}
+
+/// Where a tensor begins in its storage is nobody's business, unless an operator is told.
+TEST(WatchedState, PlacesInAStorage) {
+  const auto own_place = [](Tensor x) { return x.as_strided({2}, {1}, x.storage_offset() + 1) * 2; };
+  const auto rolled = [](Tensor x) {
+    auto view = x.expand_as(x);
+    view.copy_(view.roll(1, 0));
+    return view.clone();
+  };
+  for (const auto& f : {std::function<Tensor(Tensor)>(own_place), std::function<Tensor(Tensor)>(rolled)}) {
+    const auto fast = compile(f);
+    for (int i = 0; i < 6; ++i) {
+      const auto memory = numbers(i), twin = numbers(i);
+      expect_same(fast(memory.slice(0, i / 2, i / 2 + 3)), f(twin.slice(0, i / 2, i / 2 + 3)));
+      expect_same(memory, twin);
+    }
+  }
+}
+
+TEST(WatchedState, DetachedOutputsStayDetached) {
+  const auto held = at::ones({4});
+  const auto fast =
+      compile([held](Tensor x) { return Tensors{held.detach(), held.detach().slice(0, 1, 3), x}; });
+  Tensors kept;
+  for (int i = 0; i < 4; ++i) kept = fast(numbers(i));
+  auto trained = held;
+  trained.requires_grad_();
+  EXPECT_FALSE(kept[0].requires_grad());
+  EXPECT_FALSE(kept[1].requires_grad());
+}
+
+TEST(WatchedState, TensorsMadePastTheDispatcherShareMemory) {
+  const auto f = [](Tensor x) {
+    const auto w = x * 2;
+    return Tensors{w, w.data(), x.data()};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    const auto x = with_gradient(i);
+    const auto got = fast(x);
+    EXPECT_TRUE(got[0].is_alias_of(got[1]));
+    EXPECT_TRUE(got[2].is_alias_of(x));
+    EXPECT_FALSE(got[1].requires_grad());
+    EXPECT_FALSE(got[2].requires_grad());
+  }
+  const auto bits = compile([](Tensor x) {
+    const auto w = x * 2;
+    return Tensors{w, w.view(at::kInt)};
+  });
+  for (int i = 0; i < 6; ++i) {
+    const auto got = bits(with_gradient(i));
+    EXPECT_TRUE(got[0].is_alias_of(got[1])) << i;
+  }
+}
+
+TEST(WatchedState, EqualValuesOfWhichOneIsSeenInPieces) {
+  const auto fast = compile([](Tensor x) {
+    const auto a = x.view({2, 3}).sum(1, true), b = x.view({2, 3}).sum(1, true);
+    return Tensors{a, b.t(), b.view({2})};
+  });
+  for (int i = 0; i < 6; ++i) {
+    const auto got = fast(numbers(i));
+    EXPECT_FALSE(got[0].is_alias_of(got[1]));
+    EXPECT_TRUE(got[1].is_alias_of(got[2]));
+  }
+}
+
+TEST(WatchedState, AChangedArgumentThatIsConjugated) {
+  const auto f = [](Tensor x) { return x.mul_(x + 1); };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    auto x = at::complex(numbers(i), numbers(2 * i)), y = x.clone();
+    EXPECT_TRUE(at::allclose(fast(x.conj()).resolve_conj(), f(y.conj()).resolve_conj()));
+    EXPECT_TRUE(at::allclose(x, y));
+  }
+}
+
+TEST(WatchedState, ACopyOverWhatItReadsRunsAsItIs) {
+  const auto f = [](Tensor x) {
+    return x.view({2, 3}).slice(1, 1, 3).copy_(x.view({2, 3}).slice(1, 0, 2)).clone();
+  };
+  expect_same_calls(f, numbers);
+}
+
+TEST(WatchedState, GradientsWithQuestionsToTheData) {
+  const auto prod = [](Tensor x) { return (x - 2).prod(); };
+  const auto rows = [](Tensor x) { return (x.view({2, 3}) - 2).prod(1).sum(); };
+  const auto sign = [](Tensor x) { return (x.sgn() * x).sum(); };
+  const auto only_sign = [](Tensor x) { return x.sgn().sum(); };
+  for (const auto& f : {std::function<Tensor(Tensor)>(prod), std::function<Tensor(Tensor)>(rows),
+                        std::function<Tensor(Tensor)>(sign), std::function<Tensor(Tensor)>(only_sign)}) {
+    const auto fast = compile(f, {.fullgraph = true});
+    for (int i = 0; i < 6; ++i) {
+      const auto x = with_gradient(i % 3), y = with_gradient(i % 3);
+      fast(x).backward();
+      f(y).backward();
+      expect_same(x.grad(), y.grad());
+    }
+  }
+  expect_same_calls([](Tensor x) { return at::rrelu(-x, 0.1, 0.7, /*training=*/false); }, numbers);
+  expect_same_calls([](Tensor x) { return at::rrelu(-x, 0.1, 0.7, /*training=*/true); }, numbers);
+}
+
+/// ATen has the number in the tensor's dtype there.
+TEST(WatchedState, NumbersThatMeetHalfTensors) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf})
+    for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.remainder(0.7); }),
+                          std::function<Tensor(Tensor)>([](Tensor x) { return x.fmod(0.7); }),
+                          std::function<Tensor(Tensor)>([](Tensor x) { return x.pow(2.3); })}) {
+      const auto fast = compile(f);
+      for (int i = 0; i < 6; ++i) {
+        const auto x = (at::arange(67, at::kFloat) * 0.37 + 0.25 * i).to(dtype);
+        EXPECT_TRUE(at::equal(fast(x), f(x))) << dtype << " " << fast(x) << f(x);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace graft
