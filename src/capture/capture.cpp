@@ -324,7 +324,7 @@ class Session {
       }
     tangents_ = tangents;
     try {
-      const WithoutHooks quiet(leaves);
+      const BackwardEndsAt ends(leaves);
       // The graph is kept: the caller may get these outputs.
       found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true, /*create_graph=*/false,
                                     /*allow_unused=*/true);

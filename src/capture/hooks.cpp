@@ -3,39 +3,55 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <unordered_map>
+#include <unordered_set>
+
+#include "capture/reveal.h"
+
 namespace graft {
-namespace {
 
-using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
+struct EdgesTag {
+  using type = torch::autograd::edge_list torch::autograd::Node::*;
+  friend type reveal(EdgesTag);
+};
+template struct Reveal<EdgesTag, &torch::autograd::Node::next_edges_>;
 
-}  // namespace
-
-struct WithoutHooks::Saved {
-  at::Tensor tensor;
-  Hooks* place;
-  Hooks hooks;
-  std::unordered_map<size_t, std::unique_ptr<torch::autograd::FunctionPreHook>>* retained_place = nullptr;
-  std::unordered_map<size_t, std::unique_ptr<torch::autograd::FunctionPreHook>> retained = {};
+/// Taken out of their places for a while: those of one node, or of a tensor that has none.
+struct BackwardEndsAt::Saved {
+  template <class T>
+  struct Part {
+    T* place = nullptr;
+    T kept = {};
+    explicit Part(T* p) : place(p) { swap(); }
+    void swap() {
+      if (place) std::swap(*place, kept);
+    }
+  };
+  at::Tensor tensor;  // keeps the places
+  Part<std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>> hooks;
+  Part<std::unordered_map<size_t, std::unique_ptr<torch::autograd::FunctionPreHook>>> retained;
+  Part<torch::autograd::edge_list> edges;
 };
 
-WithoutHooks::WithoutHooks(const std::vector<at::Tensor>& tensors) {
+BackwardEndsAt::BackwardEndsAt(const std::vector<at::Tensor>& tensors) {
+  std::unordered_set<const torch::autograd::Node*> seen;
   for (const auto& tensor : tensors) {
     const auto& node = tensor.grad_fn();
+    if (node && !seen.insert(node.get()).second) continue;  // several results of one
     auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-    auto* place = node ? &node->tensor_pre_hooks() : meta ? &meta->hooks_ : nullptr;
-    auto* retained = node ? &node->retains_grad_hooks() : nullptr;
-    if ((!place || place->empty()) && (!retained || retained->empty())) continue;
-    auto saved = std::make_unique<Saved>(Saved{tensor, place, {}, retained, {}});
-    std::swap(saved->hooks, *place);
-    if (retained) std::swap(saved->retained, *retained);
-    saved_.push_back(std::move(saved));
+    if (!node && (!meta || meta->hooks_.empty())) continue;
+    saved_.push_back(
+        std::make_unique<Saved>(Saved{tensor, Saved::Part(node ? &node->tensor_pre_hooks() : &meta->hooks_),
+                                      Saved::Part(node ? &node->retains_grad_hooks() : nullptr),
+                                      Saved::Part(node ? &(node.get()->*reveal(EdgesTag{})) : nullptr)}));
   }
 }
 
-WithoutHooks::~WithoutHooks() {
+BackwardEndsAt::~BackwardEndsAt() {
   for (const auto& saved : saved_) {
-    std::swap(saved->hooks, *saved->place);
-    if (saved->retained_place) std::swap(saved->retained, *saved->retained_place);
+    saved->hooks.swap();
+    saved->retained.swap();
+    saved->edges.swap();
   }
 }
 

@@ -7,13 +7,14 @@
 
 namespace graft {
 
-/// While one lives, backward passes that end at these tensors run none of the hooks on them.
-class WithoutHooks {
+/// While one lives, backward passes end at these tensors (what they were computed by is another's business,
+/// also where it leads to one of the others again) and run none of the hooks on them.
+class BackwardEndsAt {
  public:
-  explicit WithoutHooks(const std::vector<at::Tensor>& tensors);
-  ~WithoutHooks();
-  WithoutHooks(const WithoutHooks&) = delete;
-  WithoutHooks& operator=(const WithoutHooks&) = delete;
+  explicit BackwardEndsAt(const std::vector<at::Tensor>& tensors);
+  ~BackwardEndsAt();
+  BackwardEndsAt(const BackwardEndsAt&) = delete;
+  BackwardEndsAt& operator=(const BackwardEndsAt&) = delete;
 
  private:
   struct Saved;

@@ -60,7 +60,8 @@ void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
   for (const auto& value : call.given)
     each_tensor(value, [&](const at::Tensor& t) {
       alike &= t.scalar_type() == dtype || t.unsafeGetTensorImpl()->is_wrapped_number() ||
-               (t.dim() == 0 && t.is_floating_point()) || !t.is_floating_point();
+               (t.dim() == 0 && t.is_floating_point() && write.mutated[0].dim() > 0) ||
+               !t.is_floating_point();
     });
   if (overwrites(call.op) || (alike && keeps_dtype(call.op))) {
     call.pass();

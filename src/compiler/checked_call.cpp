@@ -153,7 +153,7 @@ class SideRun {
     };
     if (is_of_input(i)) return true;  // made from it
     const auto share = [](const at::Tensor& a, const at::Tensor& b) {
-      return storage_of(a) && storage_of(a) == storage_of(b);
+      return storage_of(a) && storage_of(a) == storage_of(b) && bytes_of(a).meets(bytes_of(b));
     };
     if (std::any_of(inputs_.begin(), inputs_.end(),
                     [&](const auto& input) { return share(outputs_[i], input); }))

@@ -64,8 +64,12 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
     if (source.kind == Source::Kind::argument) from_arguments.push_back(i);
     if (source.kind == Source::Kind::slot) {
       const auto& slot = entry.modules->slots()[source.index];
-      // Without gradients nobody asks who wants one.
-      entry.inputs[i] = TensorGuard(slot.tensor(), slot.at_times || !at::GradMode::is_enabled());
+      // Without gradients nobody asks who wants one, but for a view of it.
+      const bool is_seen = std::any_of(
+          captured.outputs.begin(), captured.outputs.end(),
+          [&](const Output& output) { return output.kind == Output::Kind::view && output.index == i; });
+      entry.inputs[i] =
+          TensorGuard(slot.tensor(), slot.at_times || (!at::GradMode::is_enabled() && !is_seen));
     }
     if (source.kind == Source::Kind::outside)
       entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));

@@ -137,6 +137,27 @@ TEST(WatchedState, HooksPutOnArgumentsInside) {
   }
 }
 
+/// The gradient of what the argument was computed from comes from there, and not from the program as well.
+TEST(WatchedState, AnArgumentComputedFromACapturedTensor) {
+  const auto held = at::ones({6}).requires_grad_();
+  const auto f = [held](Tensor x) { return held * 3 + x * held; };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    const auto gradient = [&](const auto& function) {
+      return torch::autograd::grad({function(held * 2).sum()}, {held})[0];
+    };
+    expect_same(gradient(fast), gradient(f));
+  }
+  // And an argument that the outputs do not depend on is none of their history.
+  const auto ignores = compile([held](Tensor) { return held * held; });
+  auto x = held * 1;
+  for (int i = 0; i < 6; ++i) {
+    auto y = ignores(x);
+    expect_same(torch::autograd::grad({y.sum()}, {held})[0], held.detach() * 2);
+    x = y;
+  }
+}
+
 TEST(WatchedState, OneVariableForTwoParameters) {
   const auto f = [](Tensor& a, Tensor& b) {
     a = a + 1;
