@@ -15,11 +15,11 @@
 namespace graft {
 namespace {
 
-/// Parameters that are trained at times have gradients in the program, also while they are frozen.
+/// Parameters that are trained at times have gradients in the program, also while they are frozen; and
+/// without gradients, too, torch takes products apart in another way where a factor may want one.
 class WithGradients {
  public:
-  WithGradients(const ModuleTree& modules, bool on) {
-    if (!on) return;
+  explicit WithGradients(const ModuleTree& modules) {
     for (const auto& slot : modules.slots())
       if (const auto& tensor = slot.tensor();
           slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad())
@@ -55,7 +55,7 @@ class Session {
   }
 
   Observed run() {
-    const WithGradients at_times(*request_.modules, request_.gradients);
+    const WithGradients at_times(*request_.modules);
     try {
       enter_arguments();
       observed_.outputs = (*request_.function)(request_.arguments);

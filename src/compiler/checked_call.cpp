@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <sstream>
 
@@ -128,18 +129,20 @@ class SideRun {
     return result_difference(program_, captured_, eager_.before, results_, gradients_);
   }
 
-  /// What the caller gets. Outputs with a history are the program's: with eager's the tensors that autograd
-  /// saved would live on, and nobody could tell which of them the function's own code keeps.
+  /// What the caller gets: the program's, to the bit as in later calls, so that a run that is stopped and
+  /// resumed (and watches its first calls again) is the same run.
   Made result() const {
+    const at::NoGradGuard no_grad;
+    for (const auto& mutation : program_.mutations())
+      given_[mutation.input].variable_data().copy_(inputs_[mutation.input]);
     auto made = eager_.made;
-    if (program_.trains())
-      for (size_t i = 0; i < outputs_.size(); ++i) {
-        const auto kind = program_.outputs()[i].kind;
-        if (kind == Output::Kind::same)
-          made.tensors[i] = made.tensors[program_.outputs()[i].index];
-        else if (kind != Output::Kind::input && kind != Output::Kind::view)
-          made.tensors[i] = outputs_[i];
-      }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const auto kind = program_.outputs()[i].kind;
+      if (kind == Output::Kind::same)
+        made.tensors[i] = made.tensors[program_.outputs()[i].index];
+      else if (kind != Output::Kind::input && kind != Output::Kind::view)
+        made.tensors[i] = outputs_[i];
+    }
     return made;
   }
 
@@ -273,11 +276,24 @@ std::string changed_since_capture(const Entry& entry, const Capture& now) {
   return "";
 }
 
-std::string kept_beyond(EagerCall& eager, const Made& given) {
-  eager.made = {};
+std::string kept_beyond(EagerCall& eager, Made& given, bool trains) {
+  // Outputs with a history keep what autograd saved, and nobody could tell that from what the function's own
+  // code keeps.
+  if (trains) eager.made.tensors.clear();
   eager.observed.capture->result_values.clear();
   eager.observed.capture->input_values.clear();
-  const auto kept = eager.observed.escaped(given.tensors);
+  // Each is held once, here.
+  auto results = std::exchange(given.tensors, {});
+  const auto count = static_cast<int64_t>(results.size());
+  std::move(eager.made.tensors.begin(), eager.made.tensors.end(), std::back_inserter(results));
+  eager.made.tensors.clear();
+  const auto kept = eager.observed.escaped(results);
+  // What it keeps may be what it gave.
+  const auto own = results.begin() + count;
+  if (!kept.empty() && own != results.end())
+    given.tensors.assign(own, results.end());
+  else
+    given.tensors.assign(results.begin(), own);
   return kept.empty() ? kept
                       : "[capture] the function keeps a tensor beyond the call, the result of " + kept +
                             ": compiled code would not renew it";

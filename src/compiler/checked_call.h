@@ -30,7 +30,8 @@ Made checked_call(Entry& entry, EagerCall& eager, const Flat& call, const Compil
 std::string changed_since_capture(const Entry& entry, const Capture& now);
 
 /// Why what the function keeps would not be renewed by compiled code; empty if it keeps nothing. Lets go of
-/// what the eager call gave, but for what the caller gets.
-std::string kept_beyond(EagerCall& eager, const Made& given);
+/// what the eager call gave. Where it keeps something, `given` becomes what the eager call gave (not of a
+/// program that trains).
+std::string kept_beyond(EagerCall& eager, Made& given, bool trains);
 
 }  // namespace graft::detail

@@ -156,8 +156,7 @@ Made Core::Impl::watch_and_compile(const Flat& call, const Original& original, c
   return compile_watched(std::move(entry), eager, call);
 }
 
-/// Makes a program from a call that was watched. The call's own result stands, whatever becomes of the
-/// program.
+/// Makes a program from a call that was watched. Where none can be made, the function's own result stands.
 Made Core::Impl::compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager, const Flat& call) {
   entry->states = eager.states;
   if (!eager.observed.capture) {
@@ -193,7 +192,7 @@ Made Core::Impl::compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager,
   }
   auto made = checked_call(*entry, eager, call, options);
   entry->checks_left = options.verify ? checks_before_trust - 1 : 0;
-  if (auto kept = kept_beyond(eager, made); !kept.empty()) {
+  if (auto kept = kept_beyond(eager, made, entry->program->trains()); !kept.empty()) {
     if (options.fullgraph) {
       eager.undo();
       throw GraphBreak(kept);
@@ -244,7 +243,7 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
     return compile_watched(new_entry(call, now), eager, call);
   }
   auto made = checked_call(entry, eager, call, options);
-  if (auto kept = kept_beyond(eager, made); !kept.empty() && !entry.distrusted) {
+  if (auto kept = kept_beyond(eager, made, entry.program->trains()); !kept.empty() && !entry.distrusted) {
     give_up(entry, kept);
     return made;
   }
