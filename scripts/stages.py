@@ -35,6 +35,7 @@ def main():
         started, cpu = time.monotonic(), processor_time()
         status = subprocess.run(["make", "--no-print-directory", target]).returncode
         rows.append((target, time.monotonic() - started, processor_time() - cpu, status == 0))
+        print(f"== {target}: {rows[-1][1]:.0f} s, {rows[-1][2]:.0f} s of processor time", flush=True)  # a run that is ended has no table
         if status:
             break
     left = args.targets[len([row for row in rows if row[2] is not None]) :]
