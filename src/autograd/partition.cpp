@@ -72,15 +72,35 @@ class Partitioner {
     build_backward(made);
     made.saved = chosen_.saved.size();
     for (const auto* value : chosen_.saved) made.saved_bytes += storage_bytes(value->type());
-    for (size_t i = 0; i < nodes_.size(); ++i)
-      made.recomputed +=
-          in_forward_[i] && chosen_.in_backward[i] && ir::kind_of(nodes_[i]->op()) != ir::OpKind::view;
+    for (size_t i = 0; i < nodes_.size(); ++i) made.recomputed += runs_again(i);
+    find_what_is_read_again(made);
     verify(made.forward);
     verify(made.backward);
     return made;
   }
 
  private:
+  bool runs_again(size_t at) const {
+    return in_forward_[at] && chosen_.in_backward[at] && ir::kind_of(nodes_[at]->op()) != ir::OpKind::view;
+  }
+
+  void find_what_is_read_again(Partition& made) const {
+    std::vector<const Value*> inputs = chosen_.saved;
+    for (const size_t i : made.backward_inputs) inputs.push_back(joint_.inputs()[i].get());
+    const std::unordered_set<const Value*> ends(inputs.begin(), inputs.end());
+    std::unordered_set<const Value*> read;
+    // Backwards, so that a view is known to be read when its turn comes.
+    for (size_t i = nodes_.size(); i-- > 0;) {
+      const bool reads = runs_again(i) || (ir::kind_of(nodes_[i]->op()) == ir::OpKind::view &&
+                                           read.contains(&nodes_[i]->output()));
+      if (reads &&
+          std::ranges::none_of(nodes_[i]->outputs(), [&](const auto& v) { return ends.contains(v.get()); }))
+        for (const auto* input : nodes_[i]->inputs()) read.insert(input);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (read.contains(inputs[i])) made.read_again.push_back(i);
+  }
+
   void check() const {
     const auto refuse = [](const std::string& why) { throw UsageError("[autograd] " + why); };
     if (forward_results_ > joint_.results().size())

@@ -51,6 +51,9 @@ struct Partition {
   /// order given. Gives the gradients.
   ir::Graph backward;
   std::vector<size_t> backward_inputs;
+  /// Those of the backward's first inputs (saved values, then joint inputs) that calls of the forward read
+  /// which run again there: what is in their memory by then decides what these give.
+  std::vector<size_t> read_again;
 
   int64_t saved_bytes = 0;  // memory of the saved values
   size_t recomputed = 0;    // calls, views not counted, that run in both

@@ -12,6 +12,7 @@
 #include "compiler/build.h"
 #include "ir/clone.h"
 #include "passes/pipeline.h"
+#include "support/residency.h"
 #include "support/stopwatch.h"
 
 namespace graft {
@@ -42,6 +43,18 @@ uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
+/// set_data() may have given it another shape.
+bool is_of(const at::Tensor& tensor, const ir::TensorType& type) {
+  return !tensor.defined() ||
+         (tensor.sizes() == at::IntArrayRef(type.sizes) && tensor.strides() == at::IntArrayRef(type.strides));
+}
+
+bool has_memory(const at::Tensor& tensor) {
+  const auto* const storage = storage_of(tensor);
+  return tensor.numel() == 0 ||
+         (storage && storage->data() && bytes_of(tensor).end <= static_cast<int64_t>(storage->nbytes()));
+}
+
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.
 ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
@@ -67,6 +80,7 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   auto parts = parts_of(capture, options.backend);
   forward_inputs_ = std::move(parts.forward_inputs);
   backward_inputs_ = std::move(parts.backward_inputs);
+  read_again_ = std::move(parts.read_again);
   Bindings bindings;
   for (const auto& mutation : mutations_) {
     const auto place = std::find(forward_inputs_.begin(), forward_inputs_.end(), mutation.input);
@@ -116,6 +130,7 @@ Parts parts_of(const Capture& capture, Backend backend) {
   parts.forward_inputs = std::move(cut.forward_inputs);
   parts.backward = std::move(cut.backward);
   parts.backward_inputs = std::move(cut.backward_inputs);
+  parts.read_again = std::move(cut.read_again);
   return parts;
 }
 
@@ -159,28 +174,61 @@ Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
     for (const size_t i : backward_inputs_) pass.versions.push_back(version_of(inputs[i]));
   }
   pass.inputs = std::move(inputs);
+  note_contents(pass);
   return pass;
+}
+
+/// data() and torch's C++ optimizers write past the version. What a Residency takes away and brings back, it
+/// does not change.
+void Program::note_contents(Pass& pass) const {
+  if (Residency::current()) return;
+  constexpr runtime::Fingerprint::Effort samples{.uses = 1, .part_bytes = 0};
+  for (const size_t i : read_again_) {
+    const bool is_saved = i < pass.saved.size();
+    const auto& tensor = is_saved ? pass.saved[i] : pass.inputs[backward_inputs_[i - pass.saved.size()]];
+    const auto is_this = [&](const auto& saved) { return saved.first == i; };
+    if (is_saved && std::ranges::none_of(pass.saved_versions, is_this)) continue;  // nobody else has it
+    if (tensor.defined() && tensor.is_cpu())
+      pass.contents.emplace_back(i, runtime::Fingerprint(tensor, samples));
+  }
+}
+
+void Program::check_unchanged(const Pass& pass) const {
+  const auto refuse_saved = [] {
+    throw Error(
+        "[autograd] an output of a compiled function that its backward pass needs has been changed in place. "
+        "Change a copy of it");
+  };
+  const auto refuse_input = [&](size_t i) {
+    throw Error(
+        "[autograd] an input that the backward pass of a compiled function needs has been changed in place "
+        "since the forward pass: " +
+        captured_.input_name(backward_inputs_[i]) +
+        ". Change it after the backward pass, or give the function a copy");
+  };
+  for (const auto& [i, version] : pass.saved_versions)
+    if (version_of(pass.saved[i]) != version) refuse_saved();
+  for (size_t i = 0; i < backward_inputs_.size(); ++i) {
+    const auto& input = pass.inputs[backward_inputs_[i]];
+    if (version_of(input) != pass.versions[i] ||
+        !is_of(input, captured_.inputs()[backward_inputs_[i]]->type()))
+      refuse_input(i);
+  }
+  const size_t saved = pass.saved.size();
+  for (const auto& [i, contents] : pass.contents) {
+    const auto& tensor = i < saved ? pass.saved[i] : pass.inputs[backward_inputs_[i - saved]];
+    if (has_memory(tensor) && contents.samples_agree(tensor)) continue;
+    if (i < saved) refuse_saved();
+    refuse_input(i - saved);
+  }
 }
 
 std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last) const {
-  for (const auto& [i, version] : pass.saved_versions)
-    if (version_of(pass.saved[i]) != version)
-      throw Error(
-          "[autograd] an output of a compiled function that its backward pass needs has been changed in "
-          "place. Change a copy of it");
+  check_unchanged(pass);
   auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
-  for (size_t i = 0; i < backward_inputs_.size(); ++i) {
-    const auto& input = pass.inputs[backward_inputs_[i]];
-    if (version_of(input) != pass.versions[i])
-      throw Error(
-          "[autograd] an input that the backward pass of a compiled function needs has been changed in place "
-          "since the forward pass: " +
-          captured_.input_name(backward_inputs_[i]) +
-          ". Change it after the backward pass, or give the function a copy");
-    arguments.push_back(input);
-  }
+  for (const size_t i : backward_inputs_) arguments.push_back(pass.inputs[i]);
   for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
   const auto found = backward_->run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;

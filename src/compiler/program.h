@@ -9,6 +9,7 @@
 #include "capture/capture.h"
 #include "graft/compile.h"
 #include "runtime/executable.h"
+#include "runtime/fingerprint.h"
 
 namespace graft {
 
@@ -18,6 +19,7 @@ struct Parts {
   std::vector<size_t> forward_inputs;  ///< of the captured graph
   std::optional<ir::Graph> backward;
   std::vector<size_t> backward_inputs;  ///< that the backward part takes directly, after the saved values
+  std::vector<size_t> read_again;       ///< of both, for calls of the forward part that run again
 };
 Parts parts_of(const Capture& capture, Backend backend);
 
@@ -39,6 +41,9 @@ class Program : public std::enable_shared_from_this<Program> {
     std::vector<at::Tensor> leaves;
     /// Of saved values that are results, too, and so in the caller's hands.
     std::vector<std::pair<size_t, uint32_t>> saved_versions;
+    /// What was in the memory that the backward pass reads to compute something again, where the caller can
+    /// write to it: eager code has saved what it computed. By place among the saved values and these inputs.
+    std::vector<std::pair<size_t, runtime::Fingerprint>> contents;
   };
   /// It may change the inputs that finish() would change.
   Pass forward(std::vector<at::Tensor> inputs) const;
@@ -60,6 +65,8 @@ class Program : public std::enable_shared_from_this<Program> {
 
  private:
   bool mutated(size_t input) const;
+  void note_contents(Pass& pass) const;
+  void check_unchanged(const Pass& pass) const;
   void find_dependent_outputs();
   std::vector<at::Tensor> outputs_of(const Pass& pass) const;
   void separate(const Pass& pass, std::vector<at::Tensor>& outputs) const;
@@ -74,6 +81,7 @@ class Program : public std::enable_shared_from_this<Program> {
   size_t forward_results_ = 0;
   std::unique_ptr<Executable> forward_, backward_;
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
+  std::vector<size_t> read_again_;
   std::vector<ir::TensorType> tangent_types_;
   /// For each output with a gradient, in their order: the earlier or later ones that it is computed from.
   std::vector<std::vector<size_t>> computed_from_;

@@ -93,6 +93,7 @@ Fingerprint::Fingerprint(const at::Tensor& tensor, const Effort& effort) {
   pages_ = pages_for(total_, effort.uses);
   const auto* data = static_cast<const char*>(tensor.const_data_ptr());
   sampled_ = hash_samples(data);
+  if (effort.part_bytes == 0) return;
   part_bytes_ = (std::max<int64_t>(effort.part_bytes, kLine) + kLine - 1) / kLine * kLine;
   parts_.resize(static_cast<size_t>((total_ + part_bytes_ - 1) / part_bytes_));
   for (size_t part = 0; part < parts_.size(); ++part) parts_[part] = hash_part(data, part);

@@ -13,10 +13,10 @@ class Fingerprint {
   /// How much is read: the samples follow from how much work a call does with the tensor anyway.
   struct Effort {
     int64_t uses = 1;           ///< of each element in a call, as the rows of a product are
-    int64_t part_bytes = 4096;  ///< of which a part consists
+    int64_t part_bytes = 4096;  ///< of which a part consists; 0: samples are all
   };
 
-  /// Reads all of it. The tensor's elements alone: what lies between them may be others'.
+  /// Reads all of it, if there are parts. The tensor's elements alone: what lies between them may be others'.
   Fingerprint(const at::Tensor& tensor, const Effort& effort);
 
   /// Of a tensor of the same sizes and strides.

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
+#include <torch/optim/sgd.h>
 
 #include <set>
 #include <thread>
@@ -323,6 +324,41 @@ TEST(WatchedState, NumbersThatMeetHalfTensors) {
         EXPECT_TRUE(at::equal(fast(x), f(x))) << dtype << " " << fast(x) << f(x);
       }
     }
+}
+
+/// Eager code has saved sin(x); the compiled backward pass computes it again.
+template <class Write>
+void expect_error_or_the_same(Write write) {
+  const auto f = [](Tensor x, Tensor w) { return ((x * w).sin() * x.cos().exp()).tanh(); };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    const auto gradient = [&](const auto& function) {
+      auto x = with_gradient(i), w = at::full({6}, 0.5f).requires_grad_();
+      auto y = function(x, w);
+      write(x, w);
+      return torch::autograd::grad({y.sum()}, {x, w})[0];
+    };
+    try {
+      expect_same(gradient(fast), gradient(f));
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("changed in place"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(WatchedState, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
+  expect_error_or_the_same([](const Tensor&, const Tensor& w) { w.data().mul_(3); });
+  expect_error_or_the_same([](const Tensor& x, const Tensor&) { x.data().add_(1); });
+  expect_error_or_the_same([](const Tensor&, const Tensor& w) {
+    w.mutable_grad() = at::ones({6});
+    torch::optim::SGD({w}, torch::optim::SGDOptions(1.0)).step();
+    w.mutable_grad() = Tensor();
+  });
+  expect_error_or_the_same([](const Tensor& x, const Tensor&) { static_cast<float*>(x.data_ptr())[5] = 7; });
+  expect_error_or_the_same([](Tensor x, const Tensor&) { x.set_data(at::ones({6})); });
+  expect_error_or_the_same(
+      [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
 }
 
 }  // namespace
