@@ -38,12 +38,15 @@ Value* variance(Builder& b, const Node& n, Value* x, Value* mean_kept, const Dim
   return b.div(squares, freedom);
 }
 
+/// ATen's kernels compute variances in double precision: squares of large numbers do not overflow there.
+Value* in_double(Builder& b, Value* x) { return b.to(x, ir::DType::f64); }
+
 Values var(Builder& b, const Node& n) {
   auto* x = self(n);
   const auto dtype = n.output().type().dtype;
   const auto dims = dims_of(n, x);
   if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
-  auto* w = b.to(x, wide(dtype));
+  auto* w = in_double(b, x);
   return {b.to(variance(b, n, w, b.mean(w, dims), dims, ir::bool_of(n, "keepdim", false)), dtype)};
 }
 
@@ -52,7 +55,7 @@ Values standard_deviation(Builder& b, const Node& n) {
   const auto dtype = n.output().type().dtype;
   const auto dims = dims_of(n, x);
   if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
-  auto* w = b.to(x, wide(dtype));
+  auto* w = in_double(b, x);
   return {b.to(b.sqrt(variance(b, n, w, b.mean(w, dims), dims, ir::bool_of(n, "keepdim", false))), dtype)};
 }
 
@@ -62,7 +65,7 @@ Values var_mean(Builder& b, const Node& n) {
   const auto dims = dims_of(n, x);
   if (x->type().numel() == 0 || count_of(x, dims) <= 1) return {};
   const bool keep = ir::bool_of(n, "keepdim", false);
-  auto* w = b.to(x, wide(dtype));
+  auto* w = in_double(b, x);
   auto* kept = b.mean(w, dims);
   auto* v = variance(b, n, w, kept, dims, keep);
   return {b.to(v, dtype), b.to(keep ? kept : b.mean(w, dims, false), dtype)};

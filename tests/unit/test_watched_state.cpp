@@ -361,5 +361,13 @@ TEST(WatchedState, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
       [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
 }
 
+/// Of a kind that no watched call had.
+TEST(WatchedState, VariancesOfLargeNumbers) {
+  for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.std(); }),
+                        std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).std(1); }),
+                        std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).var(0).sqrt(); })})
+    expect_same_calls(f, [](int i) { return numbers(i) * (i < 3 ? 1.0 : i < 5 ? 1e18 : 1e30); });
+}
+
 }  // namespace
 }  // namespace graft
