@@ -1,6 +1,7 @@
 #include "compiler/precise.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <unordered_map>
 
@@ -71,14 +72,18 @@ ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const
   return wide;
 }
 
-void perturb(at::Tensor& values, double amplitude) {
-  values.mul_(at::empty_like(values).uniform_(1 - amplitude, 1 + amplitude));
+/// With a generator of its own: nobody's random numbers change because a result was judged.
+void perturb(at::Tensor& values, double amplitude, const at::Generator& generator) {
+  const auto factors =
+      at::empty(values.sizes(), at::kDouble).uniform_(1 - amplitude, 1 + amplitude, generator);
+  values.mul_(factors.to(values.device()));
 }
 
 }  // namespace
 
 PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Generator>& generators) {
+                         const std::vector<at::Generator>& generators)
+    : generator_(at::make_generator<at::CPUGeneratorImpl>(/*seed=*/1)) {
   const at::NoGradGuard no_grad;
   try {
     ir::ValueMap map;
@@ -108,7 +113,7 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
     if (const auto found = rounding_.find(wide_.inputs()[i].get());
         found != rounding_.end() && inputs[i].defined()) {
       inputs[i] = inputs[i].clone();
-      perturb(inputs[i], amplitude_of(found->second));
+      perturb(inputs[i], amplitude_of(found->second), generator_);
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // Views round nothing; a result that is one all the same (reshape) shows memory of this run alone.
@@ -117,7 +122,7 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
       if (const auto found = rounding_.find(&node.output(i));
           found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {
         auto values = made[i];
-        perturb(values, amplitude_of(found->second));
+        perturb(values, amplitude_of(found->second), generator_);
       }
   });
 }

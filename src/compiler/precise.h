@@ -22,12 +22,13 @@ class PreciseRuns {
   const std::vector<at::Tensor>& precise() const { return precise_; }
 
   /// One more run in double, in which every value is off by what rounding in its original dtype may do, at
-  /// random (from torch's default generator): how far a result can move without anybody being wrong. One run
+  /// random (from its own generator): how far a result can move without anybody being wrong. One run
   /// of another order of operations does not tell. At a kink (ReLU's gradient near 0) it may lie on the same
   /// side as the exact result by luck, and then shows no rounding where others show much.
   std::vector<at::Tensor> perturbed() const;
 
  private:
+  at::Generator generator_;
   ir::Graph wide_;
   std::vector<at::Tensor> wide_inputs_, plain_, precise_;
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_; relative

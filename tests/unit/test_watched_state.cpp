@@ -361,6 +361,19 @@ TEST(WatchedState, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
       [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
 }
 
+/// The gradient is all rounding, so runs with rounding put in judge it.
+TEST(WatchedState, JudgingLeavesTheGeneratorAlone) {
+  const auto fast = compile([](Tensor x) { return at::maximum(x.sum(), x).softmax(0); });
+  const auto generator = at::detail::getDefaultCPUGenerator();
+  for (int i = 0; i < 4; ++i) {
+    at::manual_seed(i);
+    const auto x = at::rand({3, 17}, at::kDouble).add_(0.5).requires_grad_();
+    const auto before = generator.get_state();
+    fast(x);
+    EXPECT_TRUE(at::equal(generator.get_state(), before));
+  }
+}
+
 /// Of a kind that no watched call had.
 TEST(WatchedState, VariancesOfLargeNumbers) {
   for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.std(); }),
