@@ -157,6 +157,13 @@ class Session {
     if (going_on()) finish();
   }
 
+  /// Nobody but the caller will have it. `held` owners are here.
+  bool is_only_given_back(const at::Tensor& output, size_t held = 0) const {
+    const auto given_back = std::ranges::count_if(
+        observed_.outputs, [&](const at::Tensor& other) { return other.is_same(output); });
+    return output.use_count() == static_cast<size_t>(given_back) + held;
+  }
+
   Output describe(size_t number) {
     const auto& output = observed_.outputs[number];
     if (!output.defined()) return {};
@@ -165,10 +172,12 @@ class Session {
         return {.kind = Output::Kind::same, .index = i, .requires_grad = output.requires_grad()};
     if (const auto input = recorder().input_of(output)) return {.kind = Output::Kind::input, .index = *input};
     // One that nobody else has was made here.
-    const auto place = recorder().adopt(output, /*of_inputs=*/output.use_count() == 1);
+    const auto place = recorder().adopt(output, /*of_inputs=*/is_only_given_back(output));
     if (!place) {
       if (history_of(output) || recorder().is_over_memory_made_here(output))
         return refused("an output is a tensor that no recorded operator made");
+      if (is_only_given_back(output))
+        return refused("an output was made without the dispatcher (data(), from_blob)");
       // Code may give back a parameter as it is, with no call in between.
       return {.kind = Output::Kind::input, .index = recorder().input(output, name_outside(output))};
     }
@@ -349,7 +358,7 @@ class Session {
   void finish() {
     refuse_secret_writes();
     for (const auto& outside : done_.outside)
-      if (outside.expired())
+      if (outside.expired() || is_only_given_back(at::Tensor(outside.lock()), /*held=*/1))
         return give_up(
             "[capture] the function makes a tensor without the dispatcher (from_blob, data pointers)");
     const Recorder::Pause pause;

@@ -147,7 +147,8 @@ void Recorder::enter_resized(const Call& call, const at::Tensor& tensor, ir::Val
   const auto regions = memory_.regions_of(tensor);
   const bool had_elements = std::any_of(regions.begin(), regions.end(),
                                         [](const auto& region) { return region->type.numel() > 0; });
-  if (had_elements || input_of(tensor) || tensor.strides() != at::IntArrayRef(value.type().strides))
+  if (had_elements || input_of(tensor) || tensor.strides() != at::IntArrayRef(value.type().strides) ||
+      tensor.scalar_type() != to_torch(value.type().dtype))
     return break_at(call.op, "changes the sizes of a tensor that it writes to");
   memory_.enter(tensor, value);
 }

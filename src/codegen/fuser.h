@@ -123,6 +123,9 @@ class Fuser {
   std::vector<std::unique_ptr<Unit>> units_;
   size_t era_ = 0;
   std::unordered_map<const Node*, Unit*> units_of_;
+  /// Calls that draw random numbers or act on the outside. Each waits for the one before it as if it read
+  /// from that, so that no kernel joins what comes before the one with what comes after the other.
+  std::vector<Unit*> in_order_;
   std::unordered_map<const Unit*, std::set<Unit*>> reads_, readers_;  // the one is the other, reversed
   std::unordered_map<const Value*, std::vector<Unit*>> users_;
 };

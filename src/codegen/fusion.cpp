@@ -5,6 +5,7 @@
 
 #include "codegen/fuser.h"
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
 
 namespace graft::codegen {
 namespace {
@@ -115,6 +116,10 @@ void Fuser::place(const Node& node, size_t position) {
       }
   auto& unit = new_unit(node, position);
   unit.external = !fusible(node);
+  if (unit.external && ir::must_run(node)) {
+    if (!in_order_.empty()) reads(unit, *in_order_.back());
+    in_order_.push_back(&unit);
+  }
   if (is_pointwise(node))
     unit.space = space_over(node.output().type().sizes);
   else if (!unit.external)

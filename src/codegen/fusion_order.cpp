@@ -125,13 +125,7 @@ std::unordered_map<const Unit*, size_t> Fuser::turns_of(
 
 Schedule Fuser::forwards(std::unordered_map<const Unit*, Step>& steps,
                          std::unordered_map<const Unit*, std::set<const Unit*>>& needs) {
-  // Calls that draw random numbers or act on the outside keep their order.
-  const Unit* before = nullptr;
-  for (const auto& unit : units_)
-    if (unit->external && ir::must_run(*unit->nodes[0])) {
-      if (before) needs[unit.get()].insert(before);
-      before = unit.get();
-    }
+  for (size_t i = 1; i < in_order_.size(); ++i) needs[in_order_[i]].insert(in_order_[i - 1]);
   std::vector<const Unit*> pending;
   for (const auto& unit : units_)
     if (steps.contains(unit.get())) pending.push_back(unit.get());

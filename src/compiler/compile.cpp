@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <shared_mutex>
+#include <unordered_set>
 
+#include "capture/ivalue.h"
 #include "capture/recorder.h"
 #include "compiler/checked_call.h"
 #include "compiler/counters.h"
@@ -28,6 +30,32 @@ void give_up(Entry& entry, const std::string& why) {
   log(LogTopic::breaks, why);
   entry.distrusted = true;
   count([](Counters& c) { ++c.graph_breaks; });
+}
+
+/// Whether the function works on other tensors than at the capture, by where they come from.
+bool has_other_inputs(const Capture& now, const Program& then) {
+  const auto by_input = [](const Output& output) {
+    return output.kind == Output::Kind::input || output.kind == Output::Kind::view;
+  };
+  const auto same_output = [&](const Output& a, const Output& b) {
+    return by_input(a) ? by_input(b) && a.index == b.index : !by_input(b);
+  };
+  const auto same_mutation = [](const Mutation& a, const Mutation& b) { return a.input == b.input; };
+  return now.sources != then.sources() || !std::ranges::equal(now.outputs, then.outputs(), same_output) ||
+         !std::ranges::equal(now.mutations, then.mutations(), same_mutation);
+}
+
+/// Whether a tensor that is neither an argument nor a module's is another one than at the capture, and lies
+/// in the memory of one that is: the function makes it in each call, past the dispatcher.
+bool makes_twins(const Capture& now, const Program& then) {
+  std::unordered_set<const c10::StorageImpl*> known;
+  for (size_t i = 0; i < now.input_values.size(); ++i)
+    if (now.sources[i].kind != Source::Kind::outside) known.insert(storage_of(now.input_values[i]));
+  for (size_t i = 0; i < std::min(now.outside.size(), then.outside().size()); ++i)
+    if (now.outside[i]._unsafe_get_target() != then.outside()[i]._unsafe_get_target() &&
+        known.contains(storage_of(at::Tensor(now.outside[i].lock()))))
+      return true;
+  return false;
 }
 
 bool has_tangent(const at::Tensor& tensor) {
@@ -233,11 +261,14 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
     give_up(entry, observed.broken);
     return std::move(eager.made);
   }
+  if (makes_twins(*observed.capture, *entry.program)) {
+    give_up(entry,
+            "[capture] the function makes a tensor over another's memory without the dispatcher (data())");
+    return std::move(eager.made);
+  }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
-  // other ones.
-  const bool other_inputs =
-      entry.has_new_tensors(call.tensors) && observed.capture->sources != entry.program->sources();
-  if (other_inputs) {
+  // other ones, or gives or changes another one of them.
+  if (entry.has_new_tensors(call.tensors) && has_other_inputs(*observed.capture, *entry.program)) {
     entry.pins_are_guards = true;
     count([](Counters& c) { ++c.recompiles; });
     return compile_watched(new_entry(call, now), eager, call);

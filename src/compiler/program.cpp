@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "autograd/absent_tangents.h"
 #include "autograd/node.h"
 #include "autograd/partition.h"
 #include "autograd/recompute.h"
@@ -55,6 +56,10 @@ bool has_memory(const at::Tensor& tensor) {
          (storage && storage->data() && bytes_of(tensor).end <= static_cast<int64_t>(storage->nbytes()));
 }
 
+at::Tensor zeros_of(const ir::TensorType& type) { return as_typed(at::Tensor(), type); }
+
+Bindings backward_bindings() { return {.in_place = {}, .frozen = {}, .keep_results = false}; }
+
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.
 ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
@@ -74,7 +79,8 @@ Program::Program(const Capture& capture, const CompileOptions& options)
       outputs_(capture.outputs),
       mutations_(capture.mutations),
       gradients_(capture.gradients),
-      forward_results_(capture.forward_results) {
+      forward_results_(capture.forward_results),
+      options_(options) {
   find_dependent_outputs();
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
   auto parts = parts_of(capture, options.backend);
@@ -101,9 +107,17 @@ Program::Program(const Capture& capture, const CompileOptions& options)
         bindings.frozen.push_back(i);
   if (trains_slots && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
   forward_ = build(std::move(parts.forward), generators_, options, bindings);
-  if (parts.backward)
-    backward_ = build(std::move(*parts.backward), generators_, options,
-                      {.in_place = {}, .frozen = {}, .keep_results = false});
+  if (!parts.backward) return;
+  if (tangent_types_.size() > 1) backward_graph_ = ir::clone(*parts.backward);
+  backward_ = build(std::move(*parts.backward), generators_, options_, backward_bindings());
+}
+
+const Program::Partial& Program::backward_without(const std::vector<bool>& absent) const {
+  const std::lock_guard<std::mutex> lock(partials_guard_);
+  if (const auto found = partials_.find(absent); found != partials_.end()) return found->second;
+  auto graph = autograd::without_tangents(*backward_graph_, absent);
+  auto run = build(std::move(graph.graph), generators_, options_, backward_bindings());
+  return partials_.emplace(absent, Partial{std::move(run), std::move(graph.zeros)}).first->second;
 }
 
 bool Program::mutated(size_t input) const {
@@ -229,8 +243,20 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
   auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
   for (const size_t i : backward_inputs_) arguments.push_back(pass.inputs[i]);
-  for (size_t i = 0; i < tangents.size(); ++i) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
-  const auto found = backward_->run(std::move(arguments), false);
+  std::vector<bool> absent;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    absent.push_back(!tangents[i].defined());
+    if (!absent.back()) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
+  }
+  auto* run = backward_.get();
+  const auto is_absent = [](bool flag) { return flag; };
+  if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(gradients_.size());
+  if (std::ranges::any_of(absent, is_absent)) {
+    const auto& partial = backward_without(absent);
+    for (const auto& type : partial.zeros) arguments.push_back(zeros_of(type));
+    run = partial.run.get();
+  }
+  const auto found = run->run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;
   gradients.reserve(gradients_.size());
   for (const auto& gradient : gradients_)

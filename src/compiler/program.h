@@ -1,5 +1,6 @@
 // A captured function, compiled: what a call does once its guards hold.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -80,6 +81,17 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<Gradient> gradients_;
   size_t forward_results_ = 0;
   std::unique_ptr<Executable> forward_, backward_;
+  /// Backward passes of calls some of whose outputs nobody used, by flags for these. Made when they are
+  /// needed, from the graph.
+  struct Partial {
+    std::unique_ptr<Executable> run;
+    std::vector<ir::TensorType> zeros;  ///< inputs after all others
+  };
+  const Partial& backward_without(const std::vector<bool>& absent) const;
+  CompileOptions options_;
+  std::optional<ir::Graph> backward_graph_;
+  mutable std::mutex partials_guard_;
+  mutable std::map<std::vector<bool>, Partial> partials_;
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
   std::vector<size_t> read_again_;
   std::vector<ir::TensorType> tangent_types_;

@@ -193,6 +193,11 @@ Callee compiled(const Program& program, const World& world) {
                                .cache = false};
   const auto cell = world.cells[0];
   const auto function = [cell](Tensors given) { return cell->forward(std::move(given)); };
+  if (!program.rebinds.empty() && program.kind <= Kind::function_of_module) {
+    const auto by_reference = [cell](Tensors& given) { return cell->call(given); };
+    return program.kind == Kind::function ? compile(by_reference, options)
+                                          : compile(by_reference, options, {cell});
+  }
   switch (program.kind) {
     case Kind::function_of_module:
       return compile(function, options, {cell});
@@ -237,11 +242,26 @@ Outcome attempt(World& world, const Call& call, const Callee& callee) {
   return outcome;
 }
 
+/// A function's results, then the gradients of their sum by the arguments that have some.
+Tensors with_gradients(const Callee& callee, Tensors given) {
+  Tensors leaves, outputs;
+  for (const auto& argument : given)
+    if (argument.is_leaf() && argument.requires_grad()) leaves.push_back(argument);
+  auto all = callee(given);
+  for (const auto& result : all)
+    if (result.requires_grad() && result.is_floating_point()) outputs.push_back(result.sum());
+  if (leaves.empty() || outputs.empty()) return all;
+  const auto gradients = torch::autograd::grad(outputs, leaves, {}, {}, false, /*allow_unused=*/true);
+  for (const auto& gradient : gradients)
+    if (gradient.defined()) all.push_back(gradient);
+  return all;
+}
+
 /// Several threads with numbers of their own, at once. Eager's results are made before.
 Found judge_threads(const Program& program, World& world, const Callee& fast) {
   constexpr int calls_each = 4;
   auto call = program.calls[0];
-  for (auto& source : call.sources) source = {.layout = source.layout};
+  for (auto& source : call.sources) source = {.layout = source.layout, .gradient = source.gradient};
   call.data = Data::plain;
   const auto count = static_cast<size_t>(program.threads);
   std::vector<std::vector<Tensors>> given(count), want(count), got(count);
@@ -249,14 +269,14 @@ Found judge_threads(const Program& program, World& world, const Callee& fast) {
     for (int c = 0; c < calls_each; ++c) {
       call.seed += 1000;
       given[t].push_back(world.make_arguments(call));
-      want[t].push_back(world.eager()(given[t].back()));
+      want[t].push_back(with_gradients(world.eager(), given[t].back()));
     }
   std::vector<std::string> errors(count);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < count; ++t)
     threads.emplace_back([&, t] {
       try {
-        for (const auto& arguments : given[t]) got[t].push_back(fast(arguments));
+        for (const auto& arguments : given[t]) got[t].push_back(with_gradients(fast, arguments));
       } catch (const std::exception& error) {
         errors[t] = first_line(error);
       }
@@ -264,11 +284,14 @@ Found judge_threads(const Program& program, World& world, const Callee& fast) {
   for (auto& thread : threads) thread.join();
   for (size_t t = 0; t < count; ++t) {
     if (!errors[t].empty()) return Failure{"throws in threads", errors[t]};
-    for (size_t c = 0; c < want[t].size(); ++c)
+    for (size_t c = 0; c < want[t].size(); ++c) {
+      if (got[t][c].size() != want[t][c].size())
+        return Failure{"number of gradients in threads", "thread " + std::to_string(t)};
       for (size_t i = 0; i < want[t][c].size(); ++i)
         if (const auto how = other_values(got[t][c][i], want[t][c][i], nullptr, 0); !how.empty())
           return Failure{"result in threads",
                          "thread " + std::to_string(t) + ", result " + std::to_string(i) + " " + how};
+    }
   }
   return {};
 }

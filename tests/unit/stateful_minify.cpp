@@ -12,12 +12,15 @@ Program without_op(Program program, size_t op) {
   for (auto& o : program.ops)
     for (auto& v : o.operands) v = moved(v);
   for (auto& r : program.results) r = moved(r);
+  for (auto& rebind : program.rebinds) rebind.value = moved(rebind.value);
   return program;
 }
 
 bool used(const Program& program, size_t value) {
   const auto is = [&](size_t v) { return v == value; };
   return std::any_of(program.results.begin(), program.results.end(), is) ||
+         std::any_of(program.rebinds.begin(), program.rebinds.end(),
+                     [&](const auto& rebind) { return is(rebind.value) || is(rebind.argument); }) ||
          std::any_of(program.ops.begin(), program.ops.end(),
                      [&](const Op& op) { return std::any_of(op.operands.begin(), op.operands.end(), is); });
 }
@@ -26,6 +29,10 @@ void drop_value(Program& program, size_t value) {
   for (auto& op : program.ops)
     for (auto& v : op.operands) v -= v > value;
   for (auto& r : program.results) r -= r > value;
+  for (auto& rebind : program.rebinds) {
+    rebind.value -= rebind.value > value;
+    if (value < program.arguments.size()) rebind.argument -= rebind.argument > value;
+  }
 }
 
 Program without_argument(Program program, size_t argument) {
@@ -91,6 +98,8 @@ class Minifier {
         smaller |= change([&](Program& p) { p.calls.erase(p.calls.begin() + static_cast<int64_t>(i)); });
     for (size_t i = program_.results.size(); i-- > 0;)
       smaller |= change([&](Program& p) { p.results.erase(p.results.begin() + static_cast<int64_t>(i)); });
+    for (size_t i = program_.rebinds.size(); i-- > 0;)
+      smaller |= change([&](Program& p) { p.rebinds.erase(p.rebinds.begin() + static_cast<int64_t>(i)); });
     for (size_t i = program_.ops.size(); i-- > 0;) smaller |= take(without_op(program_, i));
     for (size_t i = program_.arguments.size(); i-- > 0;)
       if (program_.arguments.size() > 1 && !used(program_, i)) smaller |= take(without_argument(program_, i));
@@ -135,6 +144,7 @@ class Minifier {
         if (program_.calls[c].backward > Backward::grad)
           smaller |= change([&](Program& p) { p.calls[c].backward = Backward::grad; });
       }
+      if (program_.calls[c].left_out) smaller |= change([&](Program& p) { p.calls[c].left_out = 0; });
       if (program_.calls[c].data != Data::plain)
         smaller |= change([&](Program& p) { p.calls[c].data = Data::plain; });
       if (!program_.calls[c].grad_mode) smaller |= change([&](Program& p) { p.calls[c].grad_mode = true; });

@@ -20,7 +20,7 @@ Tensor run_op(const Op& op, const Tensors& values, size_t index_value, const Mod
   return op.rule->run(operands, op.numbers, mode);
 }
 
-Tensors Program::run(const Tensors& given, const Tensors& state, const Mode& mode) const {
+Tensors Program::run(Tensors& given, const Tensors& state, const Mode& mode) const {
   Tensors values(given.begin(), given.begin() + static_cast<int64_t>(arguments.size()));
   values.insert(values.end(), state.begin(), state.end());
   values.push_back(given.back());
@@ -30,6 +30,7 @@ Tensors Program::run(const Tensors& given, const Tensors& state, const Mode& mod
   }
   Tensors made;
   for (const size_t r : results) made.push_back(values[r]);
+  for (const auto& rebind : rebinds) given[rebind.argument] = values[rebind.value];
   return made;
 }
 
@@ -74,6 +75,9 @@ std::string text_of(const Program& program, const Source& source) {
       break;
     case From::view_of_state:
       text = state_of_any_block(program, source.which) + ".detach()";
+      break;
+    case From::made_of_state:
+      text = state_of_any_block(program, source.which) + ".clone()";
       break;
     case From::result:
       text = "earlier result " + std::to_string(source.which);
@@ -129,6 +133,8 @@ void write_body(std::ostream& out, const Program& program) {
     }
     out << ";\n";
   }
+  for (const auto& rebind : program.rebinds)
+    out << "  a" << rebind.argument << " = " << name_of(program, rebind.value) << ";  // a reference\n";
   out << "  return {";
   for (size_t i = 0; i < program.results.size(); ++i)
     out << (i ? ", " : "") << name_of(program, program.results[i]);
@@ -166,7 +172,8 @@ std::string Program::text() const {
     out << "  call " << i << ": f(";
     for (size_t a = 0; a < call.sources.size(); ++a)
       out << (a ? ", " : "") << text_of(*this, call.sources[a]);
-    out << ")" << backwards[static_cast<size_t>(call.backward)] << "  // "
+    out << ")" << backwards[static_cast<size_t>(call.backward)]
+        << (call.left_out ? " but by result " + std::to_string(call.left_out - 1) : "") << "  // "
         << data_names[static_cast<size_t>(call.data)] << " data" << (call.grad_mode ? "" : ", no_grad")
         << "\n";
   }

@@ -74,7 +74,7 @@ struct State {
 };
 
 /// Where an argument comes from.
-enum class From : uint8_t { numbers, argument, window, state, view_of_state, result };
+enum class From : uint8_t { numbers, argument, window, state, view_of_state, made_of_state, result };
 struct Source {
   From from = From::numbers;
   size_t which = 0;  ///< argument, place of the window, state, or result counted over all calls
@@ -111,6 +111,7 @@ struct Call {
   Data data = Data::plain;
   bool grad_mode = true;
   Backward backward = Backward::none;
+  size_t left_out = 0;  ///< of the backward pass: nobody uses this result, counted from 1; 0: all are used
   std::vector<Source> sources;  ///< one for each argument
   std::vector<Event> before;
 };
@@ -138,13 +139,18 @@ struct Program {
   std::vector<State> states;
   std::vector<Op> ops;
   std::vector<size_t> results;
+  /// A function that takes its arguments by reference makes another tensor of some of them.
+  struct Rebind {
+    size_t argument, value;
+  };
+  std::vector<Rebind> rebinds;
   std::vector<Call> calls;
 
   size_t index_value() const { return arguments.size() + states.size(); }
   size_t first_op() const { return index_value() + 1; }
   bool changes_anything() const;
   bool draws() const;
-  Tensors run(const Tensors& given, const Tensors& state, const Mode& mode) const;
+  Tensors run(Tensors& given, const Tensors& state, const Mode& mode) const;
   std::string text() const;
 };
 

@@ -1,5 +1,6 @@
 // The operators that stateful programs are made of.
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "stateful_program.h"
 
@@ -45,6 +46,44 @@ Tensor without_gradient(const Tensor& t, F change) {
   const at::NoGradGuard guard;
   change(t);
   return t;
+}
+
+/// Rounds, and lets gradients pass: straight through.
+struct Straight : torch::autograd::Function<Straight> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& t) { return t.round(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0] * 3};
+  }
+};
+
+Tensor hooked(const Tensor& t) {
+  auto made = t * 1;
+  if (made.requires_grad()) made.register_hook([](const Tensor& gradient) { return gradient * 2; });
+  return made;
+}
+
+Tensor retained(const Tensor& t) {
+  auto made = t * 2;
+  if (made.requires_grad()) made.retain_grad();
+  return made;
+}
+
+Tensor seeded(const Tensor& t, int64_t seed) {
+  at::manual_seed(static_cast<uint64_t>(seed));
+  return at::randint_like(t, 4);
+}
+
+Tensor into_an_empty_one(const Tensor& a, const Tensor& b) {
+  auto out = at::empty({0}, a.options());
+  const at::NoGradGuard guard;
+  at::add_out(out, a, b);
+  return out;
+}
+
+Tensor without_history(const Tensor& t) {
+  const at::NoGradGuard guard;
+  return t * 2;
 }
 
 #define RUN(expression)                                             \
@@ -166,6 +205,20 @@ void add_reductions_and_calls(std::vector<Rule>& all) {
   all.insert(all.end(), rows.begin(), rows.end());
 }
 
+/// More than computing: such functions run as they are, or the same is done by compiled code.
+void add_side_effects(std::vector<Rule>& all) {
+  const std::vector<Rule> rows = {
+      {"hooked($0)", 1, both, Effect::makes, RUN(hooked(t[0]))},
+      {"retained($0)", 1, both, Effect::makes, RUN(retained(t[0]))},
+      {"seeded($0, #0)", 1, exact, Effect::makes, RUN(seeded(t[0], n[0])), one_to_three, true},
+      {"into_an_empty_one($0, $1)", 2, both, Effect::makes, RUN(into_an_empty_one(t[0], t[1]))},
+      {"without_history($0)", 1, both, Effect::makes, RUN(without_history(t[0]))},
+      {"Straight::apply($0)", 1, exact, Effect::makes, RUN(Straight::apply(t[0]))},
+      {"$0.data()", 1, both, Effect::views, RUN(t[0].data())},
+  };
+  all.insert(all.end(), rows.begin(), rows.end());
+}
+
 void add_changes(std::vector<Rule>& all) {
   const std::vector<Rule> rows = {
       {"$0.add_(#0)", 1, both, Effect::changes, RUN(t[0].add_(n[0])), one_to_three},
@@ -230,6 +283,7 @@ const std::vector<Rule>& rules() {
     add_views(rows);
     add_reductions_and_calls(rows);
     add_changes(rows);
+    add_side_effects(rows);
     return rows;
   }();
   return all;

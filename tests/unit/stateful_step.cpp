@@ -54,9 +54,9 @@ Callee eager_step(const Program& program, const World& world) {
   for (const auto& parameter : cell->parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
   const auto optimizer = torch_optimizer(program, trained);
-  return [cell, trained, optimizer, clip = program.clip](Tensors given) -> Tensors {
+  return [cell, trained, optimizer, clip = program.clip](const Tensors& given) -> Tensors {
     optimizer->zero_grad();
-    const auto loss = loss_of(cell->forward(std::move(given)));
+    const auto loss = loss_of(cell->forward(given));
     loss.backward();
     if (clip > 0) torch::nn::utils::clip_grad_norm_(trained, clip);
     optimizer->step();
@@ -72,7 +72,7 @@ Callee compiled_step(const Program& program, const World& world) {
   auto step = compile_step(
       cell, [cell](Tensors given) { return loss_of(cell->forward(std::move(given))); },
       graft_optimizer(program), options);
-  return [step](Tensors given) mutable -> Tensors { return {step(std::move(given)).detach()}; };
+  return [step](const Tensors& given) mutable -> Tensors { return {step(given).detach()}; };
 }
 
 }  // namespace graft::stateful

@@ -114,7 +114,7 @@ Tensor& Cell::slot(size_t state) {
   return parameter ? parameters_["s" + std::to_string(state)] : tensors_[state];
 }
 
-Tensors Cell::forward(Tensors given) {
+Tensors Cell::call(Tensors& given) {
   Tensors state;
   for (size_t i = 0; i < program_->states.size(); ++i) state.push_back(slot(i));
   return program_->run(given, state,
@@ -164,7 +164,7 @@ World::World(const Program& program, bool wide)
 
 Callee World::eager() const {
   if (stack) return [stack = stack](Tensors given) { return stack->forward(std::move(given)); };
-  return [cell = cells[0]](Tensors given) { return cell->forward(std::move(given)); };
+  return [cell = cells[0]](Tensors& given) { return cell->call(given); };
 }
 
 void World::before(const Call& call) {
@@ -225,10 +225,14 @@ Tensor World::argument(size_t i, const Call& call, const Tensors& made,
   Tensor found;
   if (source.from == From::argument && source.which < i) found = made[source.which];
   if (source.from == From::result && !kept_.empty()) found = kept_[source.which % kept_.size()];
-  if ((source.from == From::state || source.from == From::view_of_state) && !program_.states.empty())
-    found = state(source.which);
-  if (found.defined() && same_type(found, type, wide_))
+  const bool of_state =
+      source.from == From::state || source.from == From::view_of_state || source.from == From::made_of_state;
+  if (of_state && !program_.states.empty()) found = state(source.which);
+  if (found.defined() && same_type(found, type, wide_)) {
+    // In its own dtype: of flags the product would be whole numbers.
+    if (source.from == From::made_of_state) return found.clone();
     return source.from == From::view_of_state ? found.detach() : found;
+  }
   if (source.from == From::window) {
     int64_t longest = 1;
     for (const auto& t : program_.arguments)
@@ -285,8 +289,9 @@ Tensors World::leaves() const {
 
 void World::differentiate(const Call& call) {
   Tensors outputs, first, second;
-  for (const auto& result : results_) {
-    if (!result.requires_grad() || !result.is_floating_point()) continue;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const auto& result = results_[i];
+    if (!result.requires_grad() || !result.is_floating_point() || call.left_out == i + 1) continue;
     outputs.push_back(result);
     first.push_back(at::ones(result.sizes(), result.options()));
     second.push_back(at::full(result.sizes(), 2, result.options()));

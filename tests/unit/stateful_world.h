@@ -16,7 +16,9 @@ namespace graft::stateful {
 class Cell : public torch::nn::Module {
  public:
   Cell(const Program& program, const Tensors& state, bool wide);
-  Tensors forward(Tensors given);
+  Tensors forward(Tensors given) { return call(given); }
+  /// The same, of a function that takes a reference.
+  Tensors call(Tensors& given);
   /// The tensor's place; for parameters the module's own, so that assigning replaces the parameter.
   Tensor& slot(size_t state);
   Watch watch;
@@ -46,7 +48,7 @@ struct Seen {
   Sort sort;
 };
 
-using Callee = std::function<Tensors(Tensors)>;
+using Callee = std::function<Tensors(Tensors&)>;
 
 class World {
  public:

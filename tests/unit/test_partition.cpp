@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "autograd/absent_tangents.h"
 #include "autograd/partition.h"
 #include "autograd/recompute.h"
 #include "graft/error.h"
@@ -359,6 +360,37 @@ RC_GTEST_PROP(Partition, SavesNoMoreThanEverythingThatIsNeeded, ()) {
   RC_ASSERT(least.saved_bytes <= all.saved_bytes);
   RC_ASSERT(all.saved_bytes <= needed_bytes(made_up));
   RC_TAG(fewer.saved_bytes < all.saved_bytes ? "less" : "as much");
+}
+
+TEST(AbsentTangents, WhatComesThroughThemAloneIsNotComputed) {
+  const auto backward = ir::parse(R"(graph(%0 "x": f32[4], %1 "t0": f32[4], %2 "t1": f32[4]) {
+  %3: f32[4] = aten::mul.Tensor(self=%1, other=%0)
+  %4: f32[4] = aten::exp(self=%0)
+  %5: f32[4] = aten::mul.Tensor(self=%2, other=%4)
+  %6: f32[4] = aten::add.Tensor(self=%3, other=%5, alpha=1)
+  %7: f32[8] = aten::cat(tensors=tensors[%5, %3], dim=0)
+  return (%6, %5, %7)
+}
+)");
+  const auto made = without_tangents(backward, {false, true});
+  EXPECT_EQ(text_of(made.graph), R"(graph(%0 "x": f32[4],
+      %1 "t0": f32[4],
+      %2 "zeros.0": f32[4]) {
+  %3: f32[4] = aten::mul.Tensor(self=%1, other=%0)
+  %4: f32[4] = aten::exp(self=%0)
+  %5: f32[8] = aten::cat(tensors=tensors[%2, %3], dim=0)
+  return (%3, None, %5)
+}
+)");
+  EXPECT_EQ(made.zeros.size(), 1u);
+  // Three times the second: not the term as it is.
+  const auto scaled = ir::parse(R"(graph(%0 "t0": f32[4], %1 "t1": f32[4]) {
+  %2: f32[4] = aten::add.Tensor(self=%0, other=%1, alpha=3)
+  return (%2)
+}
+)");
+  EXPECT_EQ(without_tangents(scaled, {false, true}).zeros.size(), 0u);
+  EXPECT_EQ(without_tangents(scaled, {true, false}).zeros.size(), 1u);
 }
 
 }  // namespace

@@ -50,6 +50,13 @@ TEST(WatchedState, AnEmptyTensorThatAnOperatorGivesSizes) {
       numbers);
   expect_same_calls(
       [](Tensor x) {
+        auto out = at::empty({0}, at::kLong);
+        at::add_out(out, x.to(at::kLong).sum(), x.slice(0, 0, 1).to(at::kChar));
+        return out;
+      },
+      numbers);
+  expect_same_calls(
+      [](Tensor x) {
         auto values = at::empty({0}), places = at::empty({0}, at::kLong);
         at::topk_out(values, places, x, 2);
         return values + places;
@@ -359,6 +366,87 @@ TEST(WatchedState, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
   expect_error_or_the_same([](Tensor x, const Tensor&) { x.set_data(at::ones({6})); });
   expect_error_or_the_same(
       [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
+}
+
+TEST(WatchedState, ATensorThatTheFunctionReachesAndIsGiven) {
+  const auto held = numbers(0);
+  const auto f = [held](Tensor, Tensor) { return Tensors{held}; };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    const auto other = numbers(i), more = numbers(i + 7);
+    const auto got = i == 0 ? fast(held, other) : i == 1 ? fast(other, held) : fast(other, more);
+    EXPECT_TRUE(got[0].is_same(held)) << i;
+  }
+  const auto changed = numbers(0);
+  const auto change = [changed](Tensor, Tensor) { return changed.add_(1).sum(); };
+  const auto fast_change = compile(change);
+  for (int i = 0; i < 6; ++i) {
+    const auto other = numbers(i), more = numbers(i + 7);
+    const auto sum = i == 0   ? fast_change(changed, other)
+                     : i == 1 ? fast_change(other, changed)
+                              : fast_change(other, more);
+    EXPECT_EQ(sum.item<float>(), 15 + 6 * (i + 1));
+    expect_same(other, numbers(i));
+  }
+}
+
+/// data() is a new tensor each time, of which the dispatcher knows nothing.
+TEST(WatchedState, DataOfATensorThatTheFunctionReaches) {
+  const auto held = numbers(0);
+  expect_same_calls([held](Tensor) { return held.data(); }, numbers);
+  expect_same_calls([held](Tensor x) { return x + held.data(); }, numbers);
+  expect_same_calls([](Tensor x) { return (x + 1) * x.data(); }, with_gradient);
+  expect_same_calls(
+      [](Tensor x) {
+        auto data = x.data();
+        data.add_(3);
+        return data;
+      },
+      numbers);
+}
+
+/// As eager code: 0 times infinity does not count, and what only that output needs gets no gradient.
+TEST(WatchedState, OutputsThatNobodyDifferentiates) {
+  const auto f = [](Tensor x, Tensor w) {
+    return Tensors{x * 2, (x * w).exp(), at::stack({x * 3, w * 5}).unbind()[0] + x};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const auto gradients = [&](const auto& function) {
+      const auto x = with_gradient(i % 4), w = (numbers(i) * (i < 4 ? 1 : 1e30)).requires_grad_();
+      const auto y = function(x, w);
+      const auto used = i % 3 == 0   ? Tensors{y[0].sum()}
+                        : i % 3 == 1 ? Tensors{y[2].sum(), y[0].sum()}
+                                     : Tensors{y[2].sum()};
+      return torch::autograd::grad(used, {x, w}, {}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+    };
+    const auto got = gradients(fast), want = gradients(f);
+    for (size_t k = 0; k < want.size(); ++k) {
+      ASSERT_EQ(got[k].defined(), want[k].defined()) << k;
+      if (want[k].defined()) expect_same(got[k], want[k]);
+    }
+  }
+}
+
+TEST(WatchedState, RandomNumbersThatNobodyUsesAreDrawn) {
+  const auto block = [](const Tensor& x, const Tensor& c) {
+    const auto made = c.masked_fill(at::rand_like(c).gt(0.5), 2);
+    x.masked_fill(made.eq(1), 2).bernoulli_(0.5);
+    return made;
+  };
+  const auto c = -at::ones({2}), d = -at::ones({2}) * 3;
+  const auto f = [block, c, d](Tensor x) { return at::cat({block(x, c), block(x, d)}); };
+  for (const bool verify : {true, false}) {
+    const auto fast = compile(f, {.verify = verify});
+    for (int i = 0; i < 20; ++i) {
+      const auto x = at::ones({2, 2}) * i;
+      at::manual_seed(i);
+      const auto want = f(x);
+      at::manual_seed(i);
+      expect_same(fast(x), want);
+    }
+  }
 }
 
 /// The gradient is all rounding, so runs with rounding put in judge it.
