@@ -170,6 +170,8 @@ class CompiledPeftModel {
 
  private:
   at::Tensor gates(const ModelInputs& inputs, const AdapterCall& call) const;
+  enum class History : uint8_t { of_the_program, of_eager_code, none };
+  History history_of(const AdapterCall& call) const;
   std::shared_ptr<PeftModel> model_;
   Compiled<ModelOutput(const ModelInputs&, const at::Tensor&, const VirtualTokens&)> compiled_;
   bool eager_;  // nothing to compile for: only the chosen rows are computed

@@ -3,6 +3,9 @@
 // the same program.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
 #include "graft/error.h"
@@ -51,18 +54,52 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
   return gates.to(model_->base_model()->device());
 }
 
+/// The program has all adapters in it, and gradients for all that are trained. In eager code an adapter that
+/// serves no row has none, and where nothing that takes part is trained the results have no history.
+CompiledPeftModel::History CompiledPeftModel::history_of(const AdapterCall& call) const {
+  if (!at::GradMode::is_enabled()) return History::of_the_program;
+  const auto& state = *model_->state_;
+  const auto routing = state.routing->get();
+  const auto serves = [&](const adapters::Adapter& adapter) {
+    if (!adapter.slot) return state.prompting(call.adapter_names) == &adapter;
+    if (call.adapter_names.empty()) return routing->gate(*adapter.slot) != nullptr;
+    return std::ranges::find(call.adapter_names, adapter.name) != call.adapter_names.end();
+  };
+  std::unordered_set<const c10::TensorImpl*> of_adapters;
+  bool served = false, idle = false;
+  for (const auto& adapter : state.all) {
+    if (adapter->rests) continue;
+    for (const auto& named : adapter->tensors()) {
+      of_adapters.insert(named.tensor.unsafeGetTensorImpl());
+      if (named.tensor.requires_grad()) (serves(*adapter) ? served : idle) = true;
+    }
+  }
+  if (!idle) return History::of_the_program;
+  for (const auto& parameter : model_->base_model()->parameters())
+    served |= parameter.requires_grad() && !of_adapters.contains(parameter.unsafeGetTensorImpl());
+  return served ? History::of_eager_code : History::none;
+}
+
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
   if (eager_) return model_->forward(inputs, call);
   {
     const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
     const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
-    if (!prompt.any() || !inputs.past_key_values) return compiled_(inputs, gates(inputs, call), prompt);
-    // Whether a cache holds the virtual tokens already is known on the host only.
-    if (inputs.past_key_values->seen() > 0)
-      return compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), gates(inputs, call),
-                       {});
+    const auto history = history_of(call);
+    // Whether a cache holds the virtual tokens already is known on the host only. Eager code puts them there:
+    // the first of many calls.
+    const bool into_cache = prompt.any() && inputs.past_key_values;
+    if (history != History::of_eager_code && (!into_cache || inputs.past_key_values->seen() > 0)) {
+      auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_),
+                                        gates(inputs, call), {})
+                            : compiled_(inputs, gates(inputs, call), prompt);
+      if (history == History::none)
+        for (auto* tensor : {&out.loss, &out.logits, &out.last_hidden_state, &out.pooler_output})
+          if (tensor->defined()) *tensor = tensor->detach();
+      return out;
+    }
   }
-  return model_->forward(inputs, call);  // puts them there: the first of many calls
+  return model_->forward(inputs, call);
 }
 
 std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,

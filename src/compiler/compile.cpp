@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <shared_mutex>
-#include <unordered_set>
 
-#include "capture/ivalue.h"
 #include "capture/recorder.h"
 #include "compiler/checked_call.h"
 #include "compiler/counters.h"
@@ -45,17 +43,11 @@ bool has_other_inputs(const Capture& now, const Program& then) {
          !std::ranges::equal(now.mutations, then.mutations(), same_mutation);
 }
 
-/// Whether a tensor that is neither an argument nor a module's is another one than at the capture, and lies
-/// in the memory of one that is: the function makes it in each call, past the dispatcher.
-bool makes_twins(const Capture& now, const Program& then) {
-  std::unordered_set<const c10::StorageImpl*> known;
-  for (size_t i = 0; i < now.input_values.size(); ++i)
-    if (now.sources[i].kind != Source::Kind::outside) known.insert(storage_of(now.input_values[i]));
-  for (size_t i = 0; i < std::min(now.outside.size(), then.outside().size()); ++i)
-    if (now.outside[i]._unsafe_get_target() != then.outside()[i]._unsafe_get_target() &&
-        known.contains(storage_of(at::Tensor(now.outside[i].lock()))))
-      return true;
-  return false;
+/// Whether a tensor that is neither an argument nor a module's is another one than at the capture.
+bool reaches_others(const Capture& now, const Program& then) {
+  return !std::ranges::equal(now.outside, then.outside(), [](const auto& a, const auto& b) {
+    return a._unsafe_get_target() == b._unsafe_get_target();
+  });
 }
 
 bool has_tangent(const at::Tensor& tensor) {
@@ -261,17 +253,24 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
     give_up(entry, observed.broken);
     return std::move(eager.made);
   }
-  if (makes_twins(*observed.capture, *entry.program)) {
-    give_up(entry,
-            "[capture] the function makes a tensor over another's memory without the dispatcher (data())");
-    return std::move(eager.made);
-  }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
   // other ones, or gives or changes another one of them.
   if (entry.has_new_tensors(call.tensors) && has_other_inputs(*observed.capture, *entry.program)) {
     entry.pins_are_guards = true;
     count([](Counters& c) { ++c.recompiles; });
     return compile_watched(new_entry(call, now), eager, call);
+  }
+  if (reaches_others(*observed.capture, *entry.program)) {
+    const char* why =
+        "[capture] the function works on other tensors than at its capture, besides its arguments: a "
+        "variable "
+        "that it reads has been given another one, or it makes them past the dispatcher (data())";
+    if (options.fullgraph) {
+      eager.undo();
+      throw GraphBreak(why);
+    }
+    give_up(entry, why);
+    return std::move(eager.made);
   }
   auto made = checked_call(entry, eager, call, options);
   if (auto kept = kept_beyond(eager, made, entry.program->trains()); !kept.empty() && !entry.distrusted) {

@@ -396,6 +396,7 @@ TEST(WatchedState, DataOfATensorThatTheFunctionReaches) {
   expect_same_calls([held](Tensor) { return held.data(); }, numbers);
   expect_same_calls([held](Tensor x) { return x + held.data(); }, numbers);
   expect_same_calls([](Tensor x) { return (x + 1) * x.data(); }, with_gradient);
+  expect_same_calls([held](Tensor) { return held.data().view({2, 3}).diagonal(); }, numbers);
   expect_same_calls(
       [](Tensor x) {
         auto data = x.data();
