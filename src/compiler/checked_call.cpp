@@ -171,7 +171,9 @@ class SideRun {
   /// Views of what the comparison judges by itself.
   bool derived_from_doubt(size_t i) const {
     const auto& output = program_.outputs()[i];
-    if (output.kind == Output::Kind::part || output.kind == Output::Kind::same) return true;
+    if (output.kind == Output::Kind::part || output.kind == Output::Kind::piece ||
+        output.kind == Output::Kind::same)
+      return true;
     return std::any_of(program_.mutations().begin(), program_.mutations().end(),
                        [&](const Mutation& mutation) { return mutation.input == output.index; });
   }

@@ -463,6 +463,19 @@ TEST(WatchedState, JudgingLeavesTheGeneratorAlone) {
   }
 }
 
+/// Compiled code does not round in between: the view's numbers are judged as those of what it is a view of.
+TEST(WatchedState, ViewsOfWhatIsComputedInHalfPrecision) {
+  const auto scale = (at::arange(6, at::kFloat) * 0.37).to(at::kHalf);
+  const auto fast = compile([scale](Tensor x) {
+    const auto made = at::silu(x) * scale;
+    return Tensors{made.view({2, 3}), made.view({3, 2})};
+  });
+  for (int i = 0; i < 4; ++i) {
+    const auto x = (numbers(i) * 0.71).to(at::kBFloat16);
+    EXPECT_TRUE(at::allclose(fast(x)[0].flatten(), at::silu(x.to(at::kFloat)) * scale, 1e-2, 1e-2));
+  }
+}
+
 /// Of a kind that no watched call had.
 TEST(WatchedState, VariancesOfLargeNumbers) {
   for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.std(); }),
