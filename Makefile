@@ -50,6 +50,7 @@ test-full: test tsan gcc
 	@$(PYTEST) -m full tests
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	@GRAFT_STATEFUL_COUNT=20000 GRAFT_STATEFUL_KINDS=50 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulFuzz.*'
+	@GRAFT_ADAPTER_STORIES=1000 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulAdapters.*'
 	@GRAFT_VERIFY_EVERY=1 build/tests/unit_tests --gtest_brief=1 --gtest_filter='-*Memory*:*SteadyState*:*Counts*:*Concurrent*'
 	@$(MAKE) --no-print-directory asan ASAN_PROGRAMS=300 ASAN_FILTER=*
 
