@@ -60,6 +60,7 @@ ASAN_FILTER := -*LoweringOps*:*LoweringGradients*:*VectorMath*:*PointwiseFuzz*:T
 asan: build/build.ninja
 	@ninja -C build --quiet unit_tests_asan
 	@GTEST_FILTER='$(ASAN_FILTER)' GRAFT_FUZZ_COUNT=$(or $(ASAN_PROGRAMS),8) GRAFT_STATEFUL_COUNT=$(or $(ASAN_PROGRAMS),40) \
+	  GRAFT_ADAPTER_STORIES=$(or $(ASAN_PROGRAMS),4) \
 	  scripts/unit_tests.sh build/tests/unit_tests_asan
 
 # One OpenMP thread: libgomp is not instrumented, so TSan sees none of its barriers and would report torch's own loops. Tests that ask for several are left out.
