@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
@@ -14,14 +13,32 @@ namespace graft {
 using adapters::Gate;
 using adapters::Routing;
 
+namespace {
+
+/// Of a batch, for an adapter that takes part.
+constexpr int64_t kNoRow = 0, kEveryRow = 1, kSomeRows = 2;
+
+std::shared_ptr<Routing> routing_by(const void* owner, const at::Tensor& gates, size_t slots,
+                                    const std::optional<std::vector<int64_t>>& parts) {
+  auto routing = std::make_shared<Routing>(owner);
+  for (size_t slot = 0; slot < (parts ? parts->size() : slots); ++slot) {
+    const auto part = parts ? (*parts)[slot] : kSomeRows;
+    if (part == kEveryRow) routing->set(slot, Gate::all());
+    if (part == kSomeRows) routing->set(slot, Gate::data(gates, static_cast<int64_t>(slot)));
+  }
+  return routing;
+}
+
+}  // namespace
+
 CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const CompileOptions& options)
     : model_(std::move(model)),
       compiled_(compile(
           [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates,
-                                const VirtualTokens& prompt) {
-            auto routing = std::make_shared<Routing>(peft->state_->routing.get());
-            for (size_t slot = 0; slot < peft->state_->next_slot; ++slot)
-              routing->set(slot, Gate::data(gates, static_cast<int64_t>(slot)));
+                                const VirtualTokens& prompt,
+                                const std::optional<std::vector<int64_t>>& parts) {
+            const auto& state = *peft->state_;
+            const auto routing = routing_by(state.routing.get(), gates, state.next_slot, parts);
             const nn::WithCallContext context(routing);
             auto out = peft->model_->forward(adapters::with_virtual_tokens(prompt, inputs, *peft->model_));
             peft->state_->add_penalties(out, *routing);
@@ -51,33 +68,23 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
       if (const auto& name = call.adapter_names[static_cast<size_t>(row)]; name != "__base__")
         if (const auto slot = state.get(name).slot) table[row][static_cast<int64_t>(*slot)] = true;
   }
-  return gates.to(model_->base_model()->device());
+  return gates;
 }
 
-/// The program has all adapters in it, and gradients for all that are trained. In eager code an adapter that
-/// serves no row has none, and where nothing that takes part is trained the results have no history.
-CompiledPeftModel::History CompiledPeftModel::history_of(const AdapterCall& call) const {
-  if (!at::GradMode::is_enabled()) return History::of_the_program;
-  const auto& state = *model_->state_;
-  const auto routing = state.routing->get();
-  const auto serves = [&](const adapters::Adapter& adapter) {
-    if (!adapter.slot) return state.prompting(call.adapter_names) == &adapter;
-    if (call.adapter_names.empty()) return routing->gate(*adapter.slot) != nullptr;
-    return std::ranges::find(call.adapter_names, adapter.name) != call.adapter_names.end();
-  };
-  std::unordered_set<const c10::TensorImpl*> of_adapters;
-  bool served = false, idle = false;
-  for (const auto& adapter : state.all) {
-    if (adapter->rests) continue;
-    for (const auto& named : adapter->tensors()) {
-      of_adapters.insert(named.tensor.unsafeGetTensorImpl());
-      if (named.tensor.requires_grad()) (serves(*adapter) ? served : idle) = true;
-    }
+/// With gradients or dropout, which adapters take part is known to the program: one that serves no row has no
+/// gradient, draws no random numbers, and its weights may be anything.
+std::optional<std::vector<int64_t>> CompiledPeftModel::taking_part(const at::Tensor& gates) const {
+  if (!at::GradMode::is_enabled() && !model_->is_training()) return std::nullopt;
+  std::vector<int64_t> parts;
+  const auto table = gates.accessor<bool, 2>();
+  for (int64_t slot = 0; slot < table.size(1); ++slot) {
+    int64_t rows = 0;
+    for (int64_t row = 0; row < table.size(0); ++row) rows += table[row][slot];
+    parts.push_back(rows == 0 ? kNoRow : rows == table.size(0) ? kEveryRow : kSomeRows);
   }
-  if (!idle) return History::of_the_program;
-  for (const auto& parameter : model_->base_model()->parameters())
-    served |= parameter.requires_grad() && !of_adapters.contains(parameter.unsafeGetTensorImpl());
-  return served ? History::of_eager_code : History::none;
+  // Another adapter that does not take part is the same program.
+  while (!parts.empty() && parts.back() == kNoRow) parts.pop_back();
+  return parts;
 }
 
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
@@ -85,18 +92,17 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
   {
     const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
     const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
-    const auto history = history_of(call);
-    // Whether a cache holds the virtual tokens already is known on the host only. Eager code puts them there:
-    // the first of many calls.
+    auto table = gates(inputs, call);
+    const auto parts = taking_part(table);
+    const bool mixed = parts && std::ranges::find(*parts, kSomeRows) != parts->end();
+    if (parts && !mixed) table = at::Tensor();
+    // Eager code drops out elements of an adapter's own rows. And it puts virtual tokens into a cache, the
+    // first of many calls: whether they are there already is known on the host only.
     const bool into_cache = prompt.any() && inputs.past_key_values;
-    if (history != History::of_eager_code && (!into_cache || inputs.past_key_values->seen() > 0)) {
-      auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_),
-                                        gates(inputs, call), {})
-                            : compiled_(inputs, gates(inputs, call), prompt);
-      if (history == History::none)
-        for (auto* tensor : {&out.loss, &out.logits, &out.last_hidden_state, &out.pooler_output})
-          if (tensor->defined()) *tensor = tensor->detach();
-      return out;
+    if (!(mixed && model_->is_training()) && (!into_cache || inputs.past_key_values->seen() > 0)) {
+      if (table.defined()) table = table.to(model_->base_model()->device());
+      if (!into_cache) return compiled_(inputs, table, prompt, parts);
+      return compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), table, {}, parts);
     }
   }
   return model_->forward(inputs, call);
@@ -106,7 +112,9 @@ std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterC
                                        const std::string& level) const {
   const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
   const auto table = gates(inputs, call);
-  return compiled_.explain(inputs, table, model_->state_->virtual_tokens(call.adapter_names), level);
+  const auto parts = taking_part(table);
+  return compiled_.explain(inputs, table.to(model_->base_model()->device()),
+                           model_->state_->virtual_tokens(call.adapter_names), parts, level);
 }
 
 CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options) {

@@ -40,7 +40,12 @@ at::Tensor Gate::mask_over(const at::Tensor& x) const {
 }
 
 at::Tensor Gate::part(const at::Tensor& x) const {
-  return index_.defined() ? one_per_row(x, batch_).index_select(0, index_) : x;
+  if (index_.defined()) return one_per_row(x, batch_).index_select(0, index_);
+  // What other rows hold (NaN, infinity) is nothing to the gradients of this adapter's weights, and what its
+  // weights hold is nothing to those rows' gradients.
+  if (table_.defined() && at::GradMode::is_enabled())
+    return at::where(mask_over(x), one_per_row(x, batch_), at::zeros({}, x.options()));
+  return x;
 }
 
 at::Tensor Gate::add(const at::Tensor& y, const at::Tensor& delta) const {

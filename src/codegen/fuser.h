@@ -21,6 +21,7 @@ struct Unit {
   std::vector<const ir::Node*> nodes;
   Space space;
   size_t first = 0, position = 0;  // places of its first and its last node in the graph
+  size_t latest = 0;               // the last place of all that it waits for, itself included; or a later one
   size_t number = 0;
   size_t era = 0;  // how many boundaries come before it
   /// What adds elements at places that are data is two kernels, with which no other is joined: one writes
@@ -66,7 +67,10 @@ class Fuser {
   void reads(Unit& unit, Unit& from) {
     reads_[&unit].insert(&from);
     readers_[&from].insert(&unit);
+    wait_until(unit, from.latest);
   }
+  /// It waits for something at this place, and so do all that wait for it.
+  void wait_until(Unit& unit, size_t place);
   /// Whose memory a scatter may add to, its result being that before: nobody else needs it. Null: none.
   const Value* memory_to_add_to(const Value& onto, const Value& result);
   /// Kernels that make what the node reads, then those that read the same; the latest first.

@@ -111,6 +111,7 @@ void Fuser::place(const Node& node, size_t position) {
         unit->nodes.push_back(&node);
         unit->space = *space;
         unit->position = position;
+        wait_until(*unit, position);
         enter(node, *unit);
         return;
       }
@@ -130,7 +131,7 @@ void Fuser::place(const Node& node, size_t position) {
 Unit& Fuser::new_unit(const Node& node, size_t position) {
   auto& unit = *units_.emplace_back(std::make_unique<Unit>());
   unit.nodes = {&node};
-  unit.first = unit.position = position;
+  unit.first = unit.position = unit.latest = position;
   unit.number = units_.size() - 1;
   unit.era = era_;
   return unit;
@@ -170,6 +171,18 @@ const Value* Fuser::memory_to_add_to(const Value& onto, const Value& result) {
   const bool own = !unit_of(*at)->external || node->op() == "aten::mm" || node->op() == "aten::addmm" ||
                    node->op() == "aten::bmm";
   return own ? at : nullptr;
+}
+
+void Fuser::wait_until(Unit& unit, size_t place) {
+  std::vector<Unit*> stack{&unit};
+  while (!stack.empty()) {
+    auto* at = stack.back();
+    stack.pop_back();
+    if (at->latest >= place) continue;
+    at->latest = place;
+    if (const auto found = readers_.find(at); found != readers_.end())
+      stack.insert(stack.end(), found->second.begin(), found->second.end());
+  }
 }
 
 void Fuser::enter(const Node& node, Unit& unit) {

@@ -85,8 +85,8 @@ bool Fuser::waits_for(std::vector<const Unit*> stack, const Unit& unit) {
     const auto* at = stack.back();
     stack.pop_back();
     if (at == &unit) return true;
-    // What ended before the kernel began cannot wait for it.
-    if (at->position < unit.first || !seen.insert(at).second) continue;
+    // What waits for the kernel waits for all that it waits for.
+    if (at->latest < unit.latest || !seen.insert(at).second) continue;
     const auto found = reads_.find(at);
     if (found == reads_.end()) continue;
     for (const auto* next : found->second) stack.push_back(next);

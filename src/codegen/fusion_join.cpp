@@ -111,6 +111,7 @@ bool Fuser::joined(Unit& unit, Unit& into) {
     return false;
   }
   into.position = std::max(into.position, unit.position);
+  wait_until(into, unit.latest);
   for (auto* read : reads_[&unit]) {
     readers_[read].erase(&unit);
     if (read != &into) reads(into, *read);

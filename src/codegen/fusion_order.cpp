@@ -1,5 +1,7 @@
 // From kernels in the making to steps in order.
 #include <algorithm>
+#include <functional>
+#include <stdexcept>
 
 #include "codegen/fuser.h"
 #include "ir/op_traits.h"
@@ -134,13 +136,15 @@ Schedule Fuser::forwards(std::unordered_map<const Unit*, Step>& steps,
     return std::pair(turns.at(a), a->position) < std::pair(turns.at(b), b->position);
   });
   Schedule schedule;
-  std::unordered_set<const Unit*> done;
+  std::unordered_set<const Unit*> begun, done;
   const std::function<void(const Unit*)> visit = [&](const Unit* unit) {
-    if (!done.insert(unit).second) return;
+    if (done.contains(unit)) return;
+    if (!begun.insert(unit).second) throw std::logic_error("[codegen] kernels wait for each other");
     std::vector<const Unit*> first(needs[unit].begin(), needs[unit].end());
     std::sort(first.begin(), first.end(),
               [](const Unit* a, const Unit* b) { return a->position < b->position; });
     for (const auto* from : first) visit(from);
+    done.insert(unit);
     schedule.steps.push_back(std::move(steps.at(unit)));
   };
   for (const auto* unit : pending) visit(unit);

@@ -179,7 +179,7 @@ void add_ops(Random& r, Program& program) {
   values.pop_back();
   for (size_t i = 0; i < program.states.size(); ++i) values.push_back(world.cells[0]->slot(i));
   values.push_back(index);
-  const size_t length = 1 + r.index(8);
+  const size_t length = 1 + r.index(r.chance(0.1) ? 24 : 8);
   const torch::AutoGradMode mode(program.calls[0].grad_mode);
   for (int tries = 0; tries < 100 && program.ops.size() < length; ++tries) {
     Op op{&r.among(rules()), {}, {}};

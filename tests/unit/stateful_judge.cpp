@@ -100,7 +100,8 @@ double tied_scale(const Seen& want) {
   return size.where(size.isfinite(), at::zeros_like(size)).max().item<double>() * 8;
 }
 
-Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale) {
+/// `terms`: how much larger the terms of a gradient may be than all that is seen.
+Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale, double terms) {
   const std::string what = sort_names[want.sort];
   const auto fails = [&](const std::string& how, const std::string& text) {
     return Failure{what + " " + how, want.name + " " + text};
@@ -119,9 +120,8 @@ Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale)
     if (g.is_conj() != w.is_conj() || g.is_neg() != w.is_neg())
       return fails("conj or neg bit", both_described);
   }
-  // Terms of a gradient may be larger than all that is seen: a norm divides by a small number.
-  const double terms = want.sort == Seen::gradient ? 32 * scale : scale;
-  if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, wide ? terms : tied_scale(want));
+  const double size = want.sort == Seen::gradient ? terms * scale : scale;
+  if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, wide ? size : tied_scale(want));
       !how.empty())
     return fails("value", how);
   return {};
@@ -158,6 +158,14 @@ Found compare_aliasing(const std::vector<Seen>& got, const std::vector<Seen>& wa
   return {};
 }
 
+/// A norm divides by what may be as small as the root of its epsilon.
+double terms_of(const Program& program) {
+  const auto is_norm = [](const Op& op) {
+    return std::string_view(op.rule->text).find("norm(") != std::string_view::npos;
+  };
+  return std::any_of(program.ops.begin(), program.ops.end(), is_norm) ? 1024 : 32;
+}
+
 double largest_of(const std::vector<Seen>& all) {
   double largest = 1;
   for (const auto& seen : all) {
@@ -168,7 +176,7 @@ double largest_of(const std::vector<Seen>& all) {
   return largest;
 }
 
-Found compare_worlds(const World& got, const World& want, const World* wide) {
+Found compare_worlds(const World& got, const World& want, const World* wide, double terms) {
   const auto g = got.seen(), w = want.seen();
   const auto judge = wide ? wide->seen() : std::vector<Seen>();
   if (wide && judge.size() != w.size()) return {};
@@ -176,7 +184,7 @@ Found compare_worlds(const World& got, const World& want, const World* wide) {
   // Gradients come last: which there are follows from the rest, which has the better message.
   for (size_t i = 0; i < std::min(w.size(), g.size()); ++i) {
     if (g[i].name != w[i].name) break;
-    if (auto found = compare(g[i], w[i], wide ? &judge[i] : nullptr, scale)) return found;
+    if (auto found = compare(g[i], w[i], wide ? &judge[i] : nullptr, scale, terms)) return found;
   }
   if (g.size() != w.size()) return Failure{"number of tensors", "has another number of results or gradients"};
   if (auto found = compare_aliasing(g, w)) return found;
@@ -326,7 +334,8 @@ Found judge(const Program& program) {
       return at_call({"no error", "eager throws: " + expected.text});
     }
     if (expected.threw) return {};
-    if (auto found = compare_worlds(got, want, judged ? &wide : nullptr)) return at_call(*found);
+    if (auto found = compare_worlds(got, want, judged ? &wide : nullptr, terms_of(program)))
+      return at_call(*found);
   }
   if (program.threads && program.sort == exact) return judge_threads(program, got, fast);
   return {};

@@ -412,6 +412,24 @@ TEST(Fusion, no_cycle_through_columns) {
             (Counts{2, 1}));
 }
 
+// %9 joins %5's kernel, which then waits for %7's: %11, which waits for %5 by a call from before %7, cannot
+// join that.
+TEST(Fusion, no_cycle_through_a_kernel_that_has_grown) {
+  EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 8], %1 "w": f32[8, 8], %2 "y": f32[6, 8], %3 "u": f32[6, 8],
+      %4 "v": f32[6, 8]) {
+  %5: f32[6, 8] = aten::add.Tensor(self=%0, other=%2)
+  %6: f32[6, 8] = aten::mm(self=%5, mat2=%1)
+  %7: f32[6, 8] = aten::mul.Tensor(self=%3, other=%4)
+  %8: f32[6, 8] = aten::mm(self=%7, mat2=%1)
+  %9: f32[6, 8] = aten::add.Tensor(self=%0, other=%8)
+  %10: f32[6, 8] = aten::mm(self=%6, mat2=%1)
+  %11: f32[6, 8] = aten::mul.Tensor(self=%10, other=%7)
+  return (%9, %11)
+}
+)"),
+            (Counts{3, 3}));
+}
+
 TEST(Fusion, no_cycle_through_another_kernel) {
   EXPECT_EQ(counts_of(R"(graph(%0 "x": f32[6, 6]) {
   %1: f32[6, 6] = aten::exp(self=%0)

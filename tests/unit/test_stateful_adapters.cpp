@@ -7,6 +7,8 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "graft/peft.h"
@@ -80,6 +82,17 @@ Tensor any_adapter_tensor(Random& r, PeftModel& model) {
   return tensors.empty() ? Tensor() : r.among(tensors).second;
 }
 
+std::string with_dropout(const std::string& config, bool wanted) {
+  static const std::map<std::string, std::string> keys{{"LORA", "lora_dropout"},
+                                                       {"ADALORA", "lora_dropout"},
+                                                       {"RANDLORA", "randlora_dropout"},
+                                                       {"VERA", "vera_dropout"},
+                                                       {"HIRA", "hira_dropout"}};
+  auto json = nlohmann::json::parse(config);
+  if (const auto key = keys.find(json.at("peft_type")); wanted && key != keys.end()) json[key->second] = 0.3;
+  return json.dump();
+}
+
 struct Event {
   const char* name;
   void (*happen)(PeftModel& model, const Scene& scene, Random& r);
@@ -111,7 +124,8 @@ const std::vector<Event>& events() {
        [](PeftModel& m, const Scene& scene, Random& r) {
          const auto name = "b" + std::to_string(m.adapter_names().size());
          at::manual_seed(static_cast<uint64_t>(r.number(0, 99)));
-         m.add_adapter(name, AdapterConfig::from_json(scene.adapter_json(r.index(scene.adapters.size()))));
+         m.add_adapter(name, AdapterConfig::from_json(with_dropout(
+                                 scene.adapter_json(r.index(scene.adapters.size())), r.chance(0.5))));
          for (const auto& [key, tensor] : m.trainable_tensors(name))
            fill(tensor, static_cast<uint64_t>(r.number(0, 99)), false);
          if (r.chance(0.6)) m.set_adapter(name);
@@ -138,6 +152,15 @@ const std::vector<Event>& events() {
          t.mutable_grad() = at::full(t.sizes(), 0.1, t.options().requires_grad(false));
          torch::optim::SGD({t}, torch::optim::SGDOptions(0.5)).step();
          t.mutable_grad() = Tensor();
+       }},
+      {"an adapter that rests becomes NaN or huge",
+       [](PeftModel& m, const Scene&, Random& r) {
+         const auto names = m.adapter_names(), active = m.active_adapters();
+         const auto name = r.among(names);
+         if (std::ranges::find(active, name) != active.end() || !m.merged_adapters().empty()) return;
+         const at::NoGradGuard no_grad;
+         const auto value = r.chance(0.5) ? std::numeric_limits<float>::quiet_NaN() : 1e30F;
+         for (const auto& [key, tensor] : m.trainable_tensors(name)) tensor.detach().fill_(value);
        }},
       {"a base weight, in place",
        [](PeftModel& m, const Scene&, Random& r) { fill(any_weight(r, m), 7, false); }},
@@ -175,7 +198,7 @@ Call compiled_call(const std::shared_ptr<PeftModel>& peft, Form form) {
 
 /// The logits, then the gradients of what is trained.
 std::vector<Tensor> called(PeftModel& model, const Call& call, const Scene& scene, const Step& step,
-                           Form form) {
+                           Form form, double& next) {
   auto other_numbers = scene;
   other_numbers.seed += static_cast<int>(step.seed % 1000);
   const auto inputs = inputs_of(other_numbers, step.rows);
@@ -187,6 +210,7 @@ std::vector<Tensor> called(PeftModel& model, const Call& call, const Scene& scen
   const torch::AutoGradMode mode(step.grad_mode);
   at::manual_seed(step.seed);
   std::vector<Tensor> all{call(inputs, how)};
+  next = at::rand({1}).item<double>();
   if (!step.gradients || !all[0].requires_grad()) return all;
   std::vector<Tensor> leaves;
   for (const auto& name : model.adapter_names())
@@ -218,13 +242,16 @@ std::string different(const std::vector<Tensor>& got, const std::vector<Tensor>&
   if (got.size() != want.size()) return "has another number of gradients";
   double largest = 1e-3;  // a gradient may be all rounding
   for (size_t i = 1; i < want.size(); ++i)
-    if (want[i].defined() && want[i].numel()) largest = std::max(largest, want[i].abs().max().item<double>());
+    if (want[i].defined() && want[i].numel())
+      largest = std::max(largest, want[i].nan_to_num(0, 0, 0).abs().max().item<double>());
   for (size_t i = 0; i < want.size(); ++i) {
     const auto what = i ? "gradient " + std::to_string(i - 1) + ": " : std::string("logits: ");
     if (got[i].defined() != want[i].defined())
       return what + (want[i].defined() ? "missing" : "eager has none");
     if (!want[i].defined()) continue;
     if (got[i].requires_grad() != want[i].requires_grad()) return what + "requires_grad differs";
+    if (!at::equal(got[i].isfinite(), want[i].isfinite())) return what + "NaN or infinity elsewhere";
+    if (!want[i].isfinite().all().item<bool>()) continue;
     if (i && (got[i] - want[i]).abs().max().item<double>() < 1e-5 * largest) continue;
     if (auto why = not_near(got[i].detach(), want[i].detach(), i ? 1e-3 : 1e-4); !why.empty())
       return what + why;
@@ -249,11 +276,13 @@ std::string told(const Story& story) {
     if (errors[0] != errors[1])
       return at_step + "an event throws \"" + errors[1] + "\", eager \"" + errors[0] + "\"";
     std::vector<Tensor> results[2];
-    errors[0] = thrown_by([&] { results[0] = called(*want, eager, story.scene, step, story.form); });
-    errors[1] = thrown_by([&] { results[1] = called(*got, fast, story.scene, step, story.form); });
+    double next[2] = {0, 0};  // random numbers after the call
+    errors[0] = thrown_by([&] { results[0] = called(*want, eager, story.scene, step, story.form, next[0]); });
+    errors[1] = thrown_by([&] { results[1] = called(*got, fast, story.scene, step, story.form, next[1]); });
     if (errors[0].empty() != errors[1].empty())
       return at_step + "throws \"" + errors[1] + "\", eager \"" + errors[0] + "\"";
     if (auto why = different(results[1], results[0]); !why.empty()) return at_step + why;
+    if (next[0] != next[1]) return at_step + "the generator stands elsewhere";
   }
   return "";
 }
