@@ -19,6 +19,7 @@
 
 #include "graft/error.h"
 #include "graft/leaves.h"
+#include "graft/references.h"
 
 namespace graft {
 
@@ -146,6 +147,11 @@ class Compiled;
 /// What compile() gives: copies share their programs. Calls from several threads at once are fine.
 template <class R, class... Args>
 class Compiled<R(Args...)> {
+  static_assert(
+      !std::is_reference_v<R>,
+      "graft::compile: the function gives a reference, and a compiled call has nothing to refer to; "
+      "let it give a value");
+
  public:
   Compiled(std::function<R(Args...)> function, std::vector<std::shared_ptr<torch::nn::Module>> modules,
            const CompileOptions& options)
@@ -195,17 +201,18 @@ class Compiled<R(Args...)> {
   };
 
   /// Whether what is put into one parameter is seen in another, because both refer to one variable of the
-  /// caller's: a program takes each by itself.
+  /// caller's, or one to an element of the other: a program takes each by itself.
   template <class... As>
   static bool is_given_twice(As&... given) {
     struct Referred {
-      const void* variable;
+      std::vector<detail::Extent> memory;
       bool is_reference, is_written;
     };
-    const Referred all[] = {{&given, std::is_lvalue_reference_v<Args>, is_written<Args>}...};
+    const Referred all[] = {
+        {detail::extents_of(given), std::is_lvalue_reference_v<Args>, is_written<Args>}...};
     for (const auto& a : all)
       for (const auto& b : all)
-        if (&a != &b && a.is_written && b.is_reference && a.variable == b.variable) return true;
+        if (&a != &b && a.is_written && b.is_reference && detail::overlap(a.memory, b.memory)) return true;
     return false;
   }
 
@@ -220,7 +227,7 @@ class Compiled<R(Args...)> {
   }
   template <class A, class T, class Given>
   static void write_one(T& from, Given& to) {
-    if constexpr (is_written<A>) to = std::move(from);
+    if constexpr (is_written<A>) detail::assign(from, to);
   }
   template <size_t... i, class... Given>
   static void write_back(Values& from, std::index_sequence<i...>, Given&... to) {

@@ -91,6 +91,19 @@ at::Tensor Part::enter(const PartBuild& build, std::string_view suffix, const at
   return trainable ? register_parameter(name, here, /*requires_grad=*/false) : register_buffer(name, here);
 }
 
+void Part::to(torch::Dtype dtype, bool non_blocking) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> whole;
+  for (const auto& buffer : buffers(/*recurse=*/false))
+    if (!buffer.is_floating_point()) whole.emplace_back(buffer, buffer.data());
+  torch::nn::Module::to(dtype, non_blocking);
+  for (auto& [buffer, numbers] : whole) buffer.set_data(numbers);
+}
+
+void Part::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  torch::nn::Module::to(device, non_blocking);
+  to(dtype, non_blocking);
+}
+
 at::Tensor Part::tensor(const Entry& entry) const {
   return entry.trainable ? *named_parameters(/*recurse=*/false).find(entry.name)
                          : *named_buffers(/*recurse=*/false).find(entry.name);

@@ -97,6 +97,11 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
 
   explicit Part(const PartBuild& build) : layer_(&build.layer) {}
 
+  /// Whole numbers (places, token ids) stay what they are, unlike in torch's own modules.
+  using torch::nn::Module::to;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+
   /// The layer's result for x with this adapter, on the rows of the gate.
   virtual at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) = 0;
   /// How parts of this kind are computed together where the choice of rows is data; null: one by one.

@@ -150,6 +150,11 @@ class Session {
           "[capture] the function puts a hook on an argument or a parameter, or has it keep its gradient");
     if (!going_on()) return;
     for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
+    const auto has_history = [](const Output& output) {
+      return output.kind == Output::Kind::computed && output.requires_grad;
+    };
+    if (going_on() && !request_.gradients && std::ranges::any_of(done_.outputs, has_history))
+      give_up("[capture] the function sets another grad mode");
     if (going_on()) share_memory();
     if (going_on()) find_mutations();
     done_.forward_results = done_.result_values.size();
@@ -332,6 +337,7 @@ class Session {
         leaf_inputs.push_back(i);
       }
     tangents_ = tangents;
+    recorder().allow_no_effects();
     try {
       const BackwardEndsAt ends(leaves);
       // The graph is kept: the caller may get these outputs.
@@ -344,6 +350,9 @@ class Session {
       return give_up("[capture] the backward pass fails: " + text.substr(0, text.find('\n')));
     }
     if (!going_on()) return;
+    // Eager code has a history all the same.
+    if (std::ranges::none_of(found, [](const at::Tensor& gradient) { return gradient.defined(); }))
+      return give_up("[capture] the outputs have no gradient by any input");
     for (size_t i = 0; i < leaves.size(); ++i) {
       Gradient gradient{leaf_inputs[i], std::nullopt};
       if (found[i].defined()) {

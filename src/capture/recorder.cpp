@@ -181,9 +181,12 @@ std::string Recorder::escaped(const std::vector<at::Tensor>& results) const {
 
 void Recorder::undo() const {
   const Aside aside;
+  const at::NoGradGuard no_grad;
   for (const auto& input : inputs_)
-    if (const auto tensor = input.tensor(); tensor.defined() && input.before.defined())
+    if (const auto tensor = input.tensor(); tensor.defined() && input.before.defined()) {
+      if (tensor.sizes() != input.before.sizes()) tensor.resize_(input.before.sizes());
       row_of(tensor).copy_(row_of(input.before));
+    }
 }
 
 std::optional<Memory::Place> Recorder::adopt(const at::Tensor& tensor, bool of_inputs) {
@@ -440,6 +443,7 @@ void Recorder::record_pure(Call& call) {
 
 void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  refuse_effects(call);
   bool meta = false;  // about sizes
   for (const auto& value : call.given) {
     each_tensor(value, [&](const at::Tensor& t) { meta |= t.is_meta(); });

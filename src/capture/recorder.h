@@ -83,6 +83,9 @@ class Recorder {
 
   /// Puts back what the inputs held before.
   void undo() const;
+  /// What comes now is run to see what it does, besides the caller's call (its backward pass): what would
+  /// write to an input, or draw random numbers, is an Error before it does.
+  void allow_no_effects() { effects_ = false; }
   /// Nothing is recorded from now on; what was recorded stays.
   void stop();
 
@@ -121,8 +124,10 @@ class Recorder {
   void break_at(const c10::OperatorHandle& op, const std::string& why);
   std::string scope_of(const std::vector<ir::NamedArgument>& arguments) const;
 
+  void refuse_effects(const Call& call) const;
+
   NameOutside name_outside_;
-  bool throws_;
+  bool throws_, effects_ = true;
   std::string reason_, backtrace_;
   ir::Graph graph_;
   Memory memory_{graph_};

@@ -5,6 +5,7 @@
 #include "capture/op_facts.h"
 #include "capture/recorded_call.h"
 #include "capture/recorder.h"
+#include "graft/error.h"
 
 namespace graft {
 
@@ -97,6 +98,21 @@ void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
       each_tensor(result, [&](const at::Tensor& t) { write.fresh.push_back(t); });
   }
   if (write.fresh.size() != fresh) break_at(call.op, "gives other results than its twin without writes");
+}
+
+void Recorder::refuse_effects(const Call& call) const {
+  if (effects_) return;
+  const auto refuse = [&](const char* what) { throw Error(name_of(call.op) + " " + what); };
+  if (draws_numbers(call.op)) refuse("draws random numbers");
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite()) continue;
+    each_tensor(call.given[i], [&](const at::Tensor& t) {
+      const auto place = memory_.find(t);
+      if (!place ? !is_over_memory_made_here(t) : place->region->input.has_value())
+        refuse("changes a tensor that is not its own");
+    });
+  }
 }
 
 void Recorder::record_write(Call& call) {

@@ -6,6 +6,7 @@
 #include <torch/autograd.h>
 #include <torch/optim/sgd.h>
 
+#include <map>
 #include <set>
 #include <thread>
 
@@ -474,6 +475,100 @@ TEST(WatchedState, ViewsOfWhatIsComputedInHalfPrecision) {
     const auto x = (numbers(i) * 0.71).to(at::kBFloat16);
     EXPECT_TRUE(at::allclose(fast(x)[0].flatten(), at::silu(x.to(at::kFloat)) * scale, 1e-2, 1e-2));
   }
+}
+
+TEST(WatchedState, ReferencesToElementsOfWhatIsGiven) {
+  const auto f = [](Tensors& all, Tensor& one) {
+    all[0] = all[0] + 1;
+    one = one * 2;
+  };
+  const auto g = [](std::pair<Tensor, Tensor>& both, const Tensor& one) {
+    both.second = both.second + 1;
+    return one * 2;
+  };
+  const auto fast_f = compile(f);
+  const auto fast_g = compile(g);
+  const auto grow = compile([](Tensors& all, std::map<std::string, Tensor>& named) {
+    all[0] = all[0] + 1;
+    named.at("a") = named.at("a") * 2;
+  });
+  for (int i = 0; i < 5; ++i) {
+    Tensors all{numbers(i)}, want_all{numbers(i)};
+    fast_f(all, all[0]);
+    f(want_all, want_all[0]);
+    expect_same(all[0], want_all[0]);
+    std::pair both{numbers(i), numbers(i)}, want_both{numbers(i), numbers(i)};
+    expect_same(fast_g(both, both.second), g(want_both, want_both.second));
+    // Elements stay where they are.
+    std::map<std::string, Tensor> named{{"a", numbers(i)}};
+    const Tensor &first = all[0], &a = named.at("a");
+    grow(all, named);
+    EXPECT_EQ(&first, &all[0]);
+    EXPECT_EQ(&a, &named.at("a"));
+    expect_same(first, want_all[0] + 1);
+    expect_same(a, numbers(i) * 2);
+  }
+}
+
+struct CountsInBackward : torch::autograd::Function<CountsInBackward> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& seen) {
+    context->save_for_backward({seen});
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    context->get_saved_variables()[0].add_(gradients[0].abs().sum());
+    return {gradients[0] * 2, Tensor()};
+  }
+};
+struct DrawsInBackward : torch::autograd::Function<DrawsInBackward> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * 2 + at::randn_like(gradients[0])};
+  }
+};
+
+/// A capture runs the backward pass to see what it does; nobody may notice.
+TEST(WatchedState, BackwardPassesThatDoMoreThanCompute) {
+  const auto seen = at::zeros({}), want_seen = at::zeros({});
+  const auto counts = [](const Tensor& count) {
+    return [count](Tensor x) { return CountsInBackward::apply(x, count).sum(); };
+  };
+  const auto fast = compile(counts(seen)),
+             fast_draws = compile([](Tensor x) { return DrawsInBackward::apply(x).sum(); });
+  for (int i = 0; i < 5; ++i) {
+    auto x = with_gradient(i), y = with_gradient(i);
+    fast(x).backward();
+    counts(want_seen)(y).backward();
+    expect_same(seen, want_seen);
+    expect_same(x.grad(), y.grad());
+    for (auto* t : {&x, &y}) {
+      at::manual_seed(i);
+      t->mutable_grad() = Tensor();
+      (t == &x ? fast_draws(x) : DrawsInBackward::apply(y).sum()).backward();
+    }
+    expect_same(x.grad(), y.grad());
+  }
+}
+
+TEST(WatchedState, HistoriesThatAGraphDoesNotShow) {
+  const auto w = at::ones({6}).requires_grad_();
+  const auto sets_mode = [w](Tensor x) {
+    const at::AutoGradMode mode(true);
+    return x * w;
+  };
+  const auto fast = compile(sets_mode);
+  const auto norm = [](Tensor x) { return at::linalg_vector_norm(x, 0); };
+  for (int i = 0; i < 4; ++i) {
+    const at::NoGradGuard no_grad;
+    expect_same(fast(numbers(i)), sets_mode(numbers(i)));
+  }
+  expect_same_calls(norm, with_gradient);
+  auto out = at::empty({0});
+  const auto resizes = compile([](Tensor x, Tensor y) { return at::add_out(y, x, x); }, {.fullgraph = true});
+  EXPECT_THROW(resizes(numbers(0), out), GraphBreak);
+  EXPECT_EQ(out.numel(), 0);
 }
 
 /// Of a kind that no watched call had.
