@@ -19,7 +19,6 @@
 
 #include "graft/error.h"
 #include "graft/leaves.h"
-#include "graft/references.h"
 
 namespace graft {
 

@@ -64,7 +64,7 @@ void expect_defined(const Op& op, const Tensors& values) {
 }
 
 Ints random_sizes(Random& r) {
-  static const std::vector<int64_t> lengths = {1, 2, 2, 3, 3, 3, 4, 5, 8, 9, 17};
+  static const std::vector<int64_t> lengths = {1, 2, 2, 3, 3, 3, 4, 5, 8, 9, 17, 35};
   // Weights large enough to be kept in another form for products.
   if (r.chance(0.02)) return {r.chance(0.5) ? 64 : 96, r.chance(0.5) ? 64 : 128};
   const int64_t dims = r.chance(0.06) ? 0 : r.chance(0.06) ? 4 : r.chance(0.55) ? 2 : r.number(1, 3);

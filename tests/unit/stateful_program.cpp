@@ -108,9 +108,9 @@ std::string text_of(const Program& program, const Event& event) {
     case Path::write_result:
       return "earlier result " + std::to_string(event.which) + ".copy_(numbers)";
     case Path::train:
-      return "train()";
     case Path::eval:
-      return "eval()";
+      return (event.which % 2 ? "block " + std::to_string(event.which / 2 % 2) + " " : std::string()) +
+             (event.path == Path::train ? "train()" : "eval()");
     case Path::freeze:
       return state + ".requires_grad_(false)";
     case Path::thaw:

@@ -177,7 +177,11 @@ void World::before(const Call& call) {
 void World::change(const Event& event, uint64_t seed) {
   const at::NoGradGuard guard;
   torch::nn::Module& root = stack ? static_cast<torch::nn::Module&>(*stack) : *cells[0];
-  if (event.path == Path::train || event.path == Path::eval) return root.train(event.path == Path::train);
+  if (event.path == Path::train || event.path == Path::eval) {
+    // All of the model, or one block of it.
+    torch::nn::Module& some = event.which % 2 ? *cells[event.which / 2 % cells.size()] : root;
+    return some.train(event.path == Path::train);
+  }
   if (event.path == Path::write_result) {
     if (kept_.empty()) return;
     const auto& target = kept_[event.which % kept_.size()];
