@@ -7,7 +7,7 @@
 //
 // Adapters differ in data only: the one that serves a row, its weights and its scaling are inputs of a
 // compiled program, so that loading, switching, disabling and mixing them compile nothing again. In training
-// the program has the adapters that take part alone: setting others compiles it for these.
+// with dropout a program has only the adapters that take part: setting others compiles it for these.
 #pragma once
 #include "graft/adapter_config.h"
 #include "graft/compile.h"
@@ -172,6 +172,8 @@ class CompiledPeftModel {
  private:
   at::Tensor gates(const ModelInputs& inputs, const AdapterCall& call) const;
   std::optional<std::vector<int64_t>> taking_part(const at::Tensor& gates) const;
+  enum class History : uint8_t { of_the_program, of_eager_code, none };
+  History history_of(const AdapterCall& call) const;
   std::shared_ptr<PeftModel> model_;
   Compiled<ModelOutput(const ModelInputs&, const at::Tensor&, const VirtualTokens&,
                        const std::optional<std::vector<int64_t>>&)>

@@ -200,6 +200,18 @@ void move_into(Adapter& adapter, const Adapter& home) {
   adapter.number = home.number;
 }
 
+namespace {
+
+bool drops_out(const AdapterConfig& config) {
+  const auto fields = nlohmann::json::parse(config.dump());
+  return std::any_of(fields.items().begin(), fields.items().end(), [](const auto& field) {
+    return field.key().ends_with("dropout") && field.value().is_number() &&
+           field.value().template get<double>() > 0;
+  });
+}
+
+}  // namespace
+
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,
                                        const PreTrainedModel& model, TensorSource& source) {
   const auto& method = find_method(given.peft_type());
@@ -208,6 +220,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
                       : method.complete ? method.complete(targeted, model.config().model_type())
                                         : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
+  adapter->drops_out = drops_out(config);
   const auto layers = method.on_layers() ? adapted_layers(config, model) : std::vector<Target>();
   warn_of_idle_patterns(config, method, layers);
   if (method.shared) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
@@ -15,7 +16,7 @@ using adapters::Routing;
 
 namespace {
 
-/// Of a batch, for an adapter that takes part.
+/// Of a batch, served by an adapter.
 constexpr int64_t kNoRow = 0, kEveryRow = 1, kSomeRows = 2;
 
 std::shared_ptr<Routing> routing_by(const void* owner, const at::Tensor& gates, size_t slots,
@@ -71,10 +72,12 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
   return gates;
 }
 
-/// With gradients or dropout, which adapters take part is known to the program: one that serves no row has no
-/// gradient, draws no random numbers, and its weights may be anything.
+/// With dropout, which adapters take part is known to the program: one that serves no row draws no random
+/// numbers.
 std::optional<std::vector<int64_t>> CompiledPeftModel::taking_part(const at::Tensor& gates) const {
-  if (!at::GradMode::is_enabled() && !model_->is_training()) return std::nullopt;
+  const auto& all = model_->state_->all;
+  if (!model_->is_training() || std::ranges::none_of(all, [](const auto& a) { return a->drops_out; }))
+    return std::nullopt;
   std::vector<int64_t> parts;
   const auto table = gates.accessor<bool, 2>();
   for (int64_t slot = 0; slot < table.size(1); ++slot) {
@@ -87,6 +90,32 @@ std::optional<std::vector<int64_t>> CompiledPeftModel::taking_part(const at::Ten
   return parts;
 }
 
+/// A program that has all adapters in it has gradients for all that are trained. In eager code an adapter
+/// that serves no row has none, and where nothing that takes part is trained the results have no history.
+CompiledPeftModel::History CompiledPeftModel::history_of(const AdapterCall& call) const {
+  if (!at::GradMode::is_enabled()) return History::of_the_program;
+  const auto& state = *model_->state_;
+  const auto routing = state.routing->get();
+  const auto serves = [&](const adapters::Adapter& adapter) {
+    if (!adapter.slot) return state.prompting(call.adapter_names) == &adapter;
+    if (call.adapter_names.empty()) return routing->gate(*adapter.slot) != nullptr;
+    return std::ranges::find(call.adapter_names, adapter.name) != call.adapter_names.end();
+  };
+  std::unordered_set<const c10::TensorImpl*> of_adapters;
+  bool served = false, idle = false;
+  for (const auto& adapter : state.all) {
+    if (adapter->rests) continue;
+    for (const auto& named : adapter->tensors()) {
+      of_adapters.insert(named.tensor.unsafeGetTensorImpl());
+      if (named.tensor.requires_grad()) (serves(*adapter) ? served : idle) = true;
+    }
+  }
+  if (!idle) return History::of_the_program;
+  for (const auto& parameter : model_->base_model()->parameters())
+    served |= parameter.requires_grad() && !of_adapters.contains(parameter.unsafeGetTensorImpl());
+  return served ? History::of_eager_code : History::none;
+}
+
 ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
   if (eager_) return model_->forward(inputs, call);
   {
@@ -94,15 +123,20 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
     const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
     auto table = gates(inputs, call);
     const auto parts = taking_part(table);
-    const bool mixed = parts && std::ranges::find(*parts, kSomeRows) != parts->end();
-    if (parts && !mixed) table = at::Tensor();
+    const auto history = parts ? History::of_the_program : history_of(call);
     // Eager code drops out elements of an adapter's own rows. And it puts virtual tokens into a cache, the
     // first of many calls: whether they are there already is known on the host only.
-    const bool into_cache = prompt.any() && inputs.past_key_values;
-    if (!(mixed && model_->is_training()) && (!into_cache || inputs.past_key_values->seen() > 0)) {
-      if (table.defined()) table = table.to(model_->base_model()->device());
-      if (!into_cache) return compiled_(inputs, table, prompt, parts);
-      return compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), table, {}, parts);
+    const bool mixed = parts && std::ranges::find(*parts, kSomeRows) != parts->end(),
+               into_cache = prompt.any() && inputs.past_key_values;
+    if (!mixed && history != History::of_eager_code && (!into_cache || inputs.past_key_values->seen() > 0)) {
+      table = parts ? at::Tensor() : table.to(model_->base_model()->device());
+      auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), table,
+                                        {}, parts)
+                            : compiled_(inputs, table, prompt, parts);
+      if (history == History::none)
+        for (auto* tensor : {&out.loss, &out.logits, &out.last_hidden_state, &out.pooler_output})
+          if (tensor->defined()) *tensor = tensor->detach();
+      return out;
     }
   }
   return model_->forward(inputs, call);

@@ -21,7 +21,16 @@ namespace {
 at::Tensor side_by_side(const LowRank& adapters, const at::Tensor& table, const at::Tensor& x,
                         const at::Tensor& y) {
   const bool one = adapters.a.size() == 1;
-  const auto low = at::linear(x, one ? adapters.a[0] : at::cat(adapters.a, 0));
+  // What an adapter holds that no row chose (NaN, infinity) is nothing to the others' gradients.
+  const auto in_use = [&](std::vector<at::Tensor> weights) {
+    if (!at::GradMode::is_enabled()) return weights;
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] = at::where(table.select(1, adapters.slots[i]).any(), weights[i],
+                             at::zeros({}, weights[i].options()));
+    return weights;
+  };
+  const auto as = in_use(adapters.a), bs = in_use(adapters.b);
+  const auto low = at::linear(x, one ? as[0] : at::cat(as, 0));
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[0] = table.size(0);
   std::vector<at::Tensor> gated;
@@ -33,7 +42,7 @@ at::Tensor side_by_side(const LowRank& adapters, const at::Tensor& table, const 
     first += rank;
   }
   const auto chosen = one ? gated[0] : at::cat(gated, -1);
-  return y + at::linear(chosen, one ? adapters.b[0] : at::cat(adapters.b, 1));
+  return y + at::linear(chosen, one ? bs[0] : at::cat(bs, 1));
 }
 
 bool wants_gradient(const LowRank& adapters, const at::Tensor& x, const at::Tensor& y) {

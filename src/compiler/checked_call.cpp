@@ -126,6 +126,7 @@ class SideRun {
             !what.empty() && !derived_from_doubt(i))
           return name + what;
     }
+    leave_out_idle_gradients();
     return result_difference(program_, captured_, eager_.before, results_, gradients_);
   }
 
@@ -166,6 +167,17 @@ class SideRun {
           share(outputs_[i], outputs_[k]) != share(eager_.made.tensors[i], eager_.made.tensors[k]))
         return false;
     return true;
+  }
+
+  /// Gradients by parameters that are trained at times, and not now, are nobody's. Of an adapter that serves
+  /// no row they may be anything, if its weights are.
+  void leave_out_idle_gradients() {
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      const auto& gradient = program_.gradients()[i];
+      if (given_[gradient.input].requires_grad() || !gradient.result) continue;
+      const auto& want = captured_.result_values[*gradient.result];
+      if (!want.isfinite().all().item<bool>()) gradients_[i] = want;
+    }
   }
 
   /// Views of what the comparison judges by itself.

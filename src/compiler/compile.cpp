@@ -30,6 +30,19 @@ void give_up(Entry& entry, const std::string& why) {
   count([](Counters& c) { ++c.graph_breaks; });
 }
 
+/// Whether the same operators read other inputs somewhere.
+bool reads_other_inputs(const ir::Graph& now, const ir::Graph& then) {
+  if (now.nodes().size() != then.nodes().size()) return false;
+  const auto are_same = [](const ir::Value* x, const ir::Value* y) {
+    return x->producer() || y->producer() || x->index() == y->index();
+  };
+  return !std::ranges::equal(now.nodes(), then.nodes(), [&](const auto& a, const auto& b) {
+    const auto x = a->inputs(), y = b->inputs();
+    // Something else altogether is not the question.
+    return a->op() != b->op() || x.size() != y.size() || std::ranges::equal(x, y, are_same);
+  });
+}
+
 /// Whether the function works on other tensors than at the capture, by where they come from.
 bool has_other_inputs(const Capture& now, const Program& then) {
   const auto by_input = [](const Output& output) {
@@ -39,7 +52,8 @@ bool has_other_inputs(const Capture& now, const Program& then) {
     return by_input(a) ? by_input(b) && a.index == b.index : !by_input(b);
   };
   const auto same_mutation = [](const Mutation& a, const Mutation& b) { return a.input == b.input; };
-  return now.sources != then.sources() || !std::ranges::equal(now.outputs, then.outputs(), same_output) ||
+  return now.sources != then.sources() || reads_other_inputs(now.graph, then.captured_graph()) ||
+         !std::ranges::equal(now.outputs, then.outputs(), same_output) ||
          !std::ranges::equal(now.mutations, then.mutations(), same_mutation);
 }
 

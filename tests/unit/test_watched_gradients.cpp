@@ -1,0 +1,175 @@
+// Gradients of compiled functions that do more than compute: memory that is written before the backward pass,
+// outputs that nobody differentiates, backward passes with effects of their own.
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/autograd.h>
+#include <torch/optim/sgd.h>
+
+#include "watched_state.h"
+
+namespace graft {
+namespace {
+
+using namespace watched_state;
+
+TEST(WatchedGradients, GradientsWithQuestionsToTheData) {
+  const auto prod = [](Tensor x) { return (x - 2).prod(); };
+  const auto rows = [](Tensor x) { return (x.view({2, 3}) - 2).prod(1).sum(); };
+  const auto sign = [](Tensor x) { return (x.sgn() * x).sum(); };
+  const auto only_sign = [](Tensor x) { return x.sgn().sum(); };
+  for (const auto& f : {std::function<Tensor(Tensor)>(prod), std::function<Tensor(Tensor)>(rows),
+                        std::function<Tensor(Tensor)>(sign), std::function<Tensor(Tensor)>(only_sign)}) {
+    const auto fast = compile(f, {.fullgraph = true});
+    for (int i = 0; i < 6; ++i) {
+      const auto x = with_gradient(i % 3), y = with_gradient(i % 3);
+      fast(x).backward();
+      f(y).backward();
+      expect_same(x.grad(), y.grad());
+    }
+  }
+  expect_same_calls([](Tensor x) { return at::rrelu(-x, 0.1, 0.7, /*training=*/false); }, numbers);
+  expect_same_calls([](Tensor x) { return at::rrelu(-x, 0.1, 0.7, /*training=*/true); }, numbers);
+}
+
+template <class Write>
+void expect_error_or_the_same(Write write) {
+  const auto f = [](Tensor x, Tensor w) { return ((x * w).sin() * x.cos().exp()).tanh(); };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    const auto gradient = [&](const auto& function) {
+      auto x = with_gradient(i), w = at::full({6}, 0.5f).requires_grad_();
+      auto y = function(x, w);
+      write(x, w);
+      return torch::autograd::grad({y.sum()}, {x, w})[0];
+    };
+    try {
+      expect_same(gradient(fast), gradient(f));
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("changed in place"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(WatchedGradients, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
+  expect_error_or_the_same([](const Tensor&, const Tensor& w) { w.data().mul_(3); });
+  expect_error_or_the_same([](const Tensor& x, const Tensor&) { x.data().add_(1); });
+  expect_error_or_the_same([](const Tensor&, const Tensor& w) {
+    w.mutable_grad() = at::ones({6});
+    torch::optim::SGD({w}, torch::optim::SGDOptions(1.0)).step();
+    w.mutable_grad() = Tensor();
+  });
+  expect_error_or_the_same([](const Tensor& x, const Tensor&) { static_cast<float*>(x.data_ptr())[5] = 7; });
+  expect_error_or_the_same([](Tensor x, const Tensor&) { x.set_data(at::ones({6})); });
+  expect_error_or_the_same(
+      [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
+}
+
+TEST(WatchedGradients, OutputsThatNobodyDifferentiates) {
+  const auto f = [](Tensor x, Tensor w) {
+    return Tensors{x * 2, (x * w).exp(), at::stack({x * 3, w * 5}).unbind()[0] + x};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const auto gradients = [&](const auto& function) {
+      const auto x = with_gradient(i % 4), w = (numbers(i) * (i < 4 ? 1 : 1e30)).requires_grad_();
+      const auto y = function(x, w);
+      const auto used = i % 3 == 0   ? Tensors{y[0].sum()}
+                        : i % 3 == 1 ? Tensors{y[2].sum(), y[0].sum()}
+                                     : Tensors{y[2].sum()};
+      return torch::autograd::grad(used, {x, w}, {}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+    };
+    const auto got = gradients(fast), want = gradients(f);
+    for (size_t k = 0; k < want.size(); ++k) {
+      ASSERT_EQ(got[k].defined(), want[k].defined()) << k;
+      if (want[k].defined()) expect_same(got[k], want[k]);
+    }
+  }
+}
+
+TEST(WatchedGradients, AGradientOfZerosIsThere) {
+  const auto f = [](Tensor x) {
+    const auto wide = x.to(at::kDouble), drawn = wide + 3;
+    return Tensors{wide, drawn.bernoulli_(0.5)};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    const auto x = with_gradient(i);
+    expect_same(torch::autograd::grad({fast(x)[1].sum()}, {x}, {}, {}, false, true)[0], at::zeros({6}));
+  }
+}
+
+TEST(WatchedGradients, JudgingLeavesTheGeneratorAlone) {
+  const auto fast = compile([](Tensor x) { return at::maximum(x.sum(), x).softmax(0); });
+  const auto generator = at::detail::getDefaultCPUGenerator();
+  for (int i = 0; i < 4; ++i) {
+    at::manual_seed(i);
+    const auto x = at::rand({3, 17}, at::kDouble).add_(0.5).requires_grad_();
+    const auto before = generator.get_state();
+    fast(x);
+    EXPECT_TRUE(at::equal(generator.get_state(), before));
+  }
+}
+
+struct CountsInBackward : torch::autograd::Function<CountsInBackward> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& seen) {
+    context->save_for_backward({seen});
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    context->get_saved_variables()[0].add_(gradients[0].abs().sum());
+    return {gradients[0] * 2, Tensor()};
+  }
+};
+struct DrawsInBackward : torch::autograd::Function<DrawsInBackward> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * 2 + at::randn_like(gradients[0])};
+  }
+};
+
+TEST(WatchedGradients, BackwardPassesThatDoMoreThanCompute) {
+  const auto seen = at::zeros({}), want_seen = at::zeros({});
+  const auto counts = [](const Tensor& count) {
+    return [count](Tensor x) { return CountsInBackward::apply(x, count).sum(); };
+  };
+  const auto fast = compile(counts(seen)),
+             fast_draws = compile([](Tensor x) { return DrawsInBackward::apply(x).sum(); });
+  for (int i = 0; i < 5; ++i) {
+    auto x = with_gradient(i), y = with_gradient(i);
+    fast(x).backward();
+    counts(want_seen)(y).backward();
+    expect_same(seen, want_seen);
+    expect_same(x.grad(), y.grad());
+    for (auto* t : {&x, &y}) {
+      at::manual_seed(i);
+      t->mutable_grad() = Tensor();
+      (t == &x ? fast_draws(x) : DrawsInBackward::apply(y).sum()).backward();
+    }
+    expect_same(x.grad(), y.grad());
+  }
+}
+
+TEST(WatchedGradients, HistoriesThatAGraphDoesNotShow) {
+  const auto w = at::ones({6}).requires_grad_();
+  const auto sets_mode = [w](Tensor x) {
+    const at::AutoGradMode mode(true);
+    return x * w;
+  };
+  const auto fast = compile(sets_mode);
+  const auto norm = [](Tensor x) { return at::linalg_vector_norm(x, 0); };
+  for (int i = 0; i < 4; ++i) {
+    const at::NoGradGuard no_grad;
+    expect_same(fast(numbers(i)), sets_mode(numbers(i)));
+  }
+  expect_same_calls(norm, with_gradient);
+  auto out = at::empty({0});
+  const auto resizes = compile([](Tensor x, Tensor y) { return at::add_out(y, x, x); }, {.fullgraph = true});
+  EXPECT_THROW(resizes(numbers(0), out), GraphBreak);
+  EXPECT_EQ(out.numel(), 0);
+}
+
+}  // namespace
+}  // namespace graft
