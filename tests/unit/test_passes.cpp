@@ -154,6 +154,19 @@ TEST(CommonSubexpressions, EqualCallsAreOne) {
 )");
 }
 
+TEST(CommonSubexpressions, no_change_of_calls_with_other_literals) {
+  const std::string text = R"(graph(%0 "x": f32[3], %1 "y": f32[3]) {
+  %2: f32[3] = aten::add.Tensor(self=%0, other=%1, alpha=2)
+  %3: f32[3] = aten::add.Tensor(self=%0, other=%1, alpha=3)
+  %4: f32[3] = aten::add.Tensor(self=%0, other=%1)
+  %5: f32[3] = aten::clamp(self=%0, min=0, max=1)
+  %6: f32[3] = aten::clamp(self=%0, min=0, max=2)
+  return (%2, %3, %4, %5, %6)
+}
+)";
+  expect_becomes(merge_common_subexpressions, text, text);
+}
+
 TEST(CommonSubexpressions, InChains) {
   expect_becomes(merge_common_subexpressions, R"(graph(%0 "x": f32[3]) {
   %1: f32[3] = aten::exp(self=%0)

@@ -277,6 +277,18 @@ TEST(WatchedState, ACopyOverWhatItReadsRunsAsItIs) {
   expect_same_calls(f, numbers);
 }
 
+/// What the code asks for by its name is rounded, also where a kernel goes on with it.
+TEST(WatchedState, CastsRound) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto f = [dtype](Tensor x) { return x.sin().to(dtype).to(at::kFloat) * 3; };
+    const auto fast = compile(f);
+    for (int i = 0; i < 4; ++i) {
+      const auto x = at::arange(67, at::kFloat) * 0.37 + i;
+      EXPECT_LT((fast(x) - f(x)).abs().gt(1e-6).sum().item<int64_t>(), 4) << dtype;
+    }
+  }
+}
+
 /// ATen has the number in the tensor's dtype there.
 TEST(WatchedState, NumbersThatMeetHalfTensors) {
   for (const auto dtype : {at::kBFloat16, at::kHalf})
