@@ -127,6 +127,18 @@ TEST(StaleWeights, MemoryOfTheCallersOwn) {
   }
 }
 
+/// By the version, wherever the element is.
+TEST(StaleWeights, OneElementChangedInPlaceIsSeenInTheNextCall) {
+  const auto linear = std::make_shared<torch::nn::LinearImpl>(256, 256);
+  const auto fast = compile(linear, {.cache = false});
+  const at::NoGradGuard no_grad;
+  for (int call = 0; call < 40; ++call) {
+    const auto x = at::randn({4, 256});
+    expect_near(fast(x), linear->forward(x), "call " + std::to_string(call));
+    linear->weight[(call * 97) % 256][(call * 61) % 256].fill_(call);
+  }
+}
+
 TEST(StaleWeights, OneElementIsAMismatchWithinABoundedNumberOfCalls) {
   const at::NoGradGuard no_grad;
   const auto layer = std::make_shared<Net>();

@@ -30,6 +30,7 @@ TEST(WatchedGradients, GradientsWithQuestionsToTheData) {
   expect_same_calls([](Tensor x) { return at::rrelu(-x, 0.1, 0.7, /*training=*/true); }, numbers);
 }
 
+/// Eager code has saved sin(x); the compiled backward pass computes it again.
 template <class Write>
 void expect_error_or_the_same(Write write) {
   const auto f = [](Tensor x, Tensor w) { return ((x * w).sin() * x.cos().exp()).tanh(); };
@@ -64,6 +65,23 @@ TEST(WatchedGradients, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
       [](Tensor x, const Tensor&) { x.set_data(at::arange(12, at::kFloat).slice(0, 0, 12, 2)); });
 }
 
+/// Gradients that lie in one memory, and are added to later.
+TEST(WatchedGradients, GradientsAreMemoryOfTheirOwn) {
+  const auto f = [](Tensor a, Tensor b) { return (a + b.t()).tanh().sum(); };
+  const auto fast = compile(f);
+  const auto leaf = [](int i) {
+    return (at::arange(9, at::kFloat) + i).view({3, 3}).mul(0.1).requires_grad_();
+  };
+  const auto a = leaf(1), b = leaf(2), x = leaf(1), y = leaf(2);
+  for (int i = 0; i < 5; ++i) {
+    fast(a, b).backward();
+    f(x, y).backward();
+    expect_same(a.grad(), x.grad());
+    expect_same(b.grad(), y.grad());
+  }
+}
+
+/// As eager code: 0 times infinity does not count, and what only that output needs gets no gradient.
 TEST(WatchedGradients, OutputsThatNobodyDifferentiates) {
   const auto f = [](Tensor x, Tensor w) {
     return Tensors{x * 2, (x * w).exp(), at::stack({x * 3, w * 5}).unbind()[0] + x};
@@ -99,6 +117,7 @@ TEST(WatchedGradients, AGradientOfZerosIsThere) {
   }
 }
 
+/// The gradient is all rounding, so runs with rounding put in judge it.
 TEST(WatchedGradients, JudgingLeavesTheGeneratorAlone) {
   const auto fast = compile([](Tensor x) { return at::maximum(x.sum(), x).softmax(0); });
   const auto generator = at::detail::getDefaultCPUGenerator();
@@ -130,6 +149,7 @@ struct DrawsInBackward : torch::autograd::Function<DrawsInBackward> {
   }
 };
 
+/// A capture runs the backward pass to see what it does; nobody may notice.
 TEST(WatchedGradients, BackwardPassesThatDoMoreThanCompute) {
   const auto seen = at::zeros({}), want_seen = at::zeros({});
   const auto counts = [](const Tensor& count) {

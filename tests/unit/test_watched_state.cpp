@@ -303,7 +303,6 @@ TEST(WatchedState, NumbersThatMeetHalfTensors) {
     }
 }
 
-/// Eager code has saved sin(x); the compiled backward pass computes it again.
 TEST(WatchedState, ATensorThatTheFunctionReachesAndIsGiven) {
   const auto held = numbers(0);
   const auto f = [held](Tensor, Tensor) { return Tensors{held}; };
@@ -351,7 +350,6 @@ TEST(WatchedState, DataOfATensorThatTheFunctionReaches) {
       numbers);
 }
 
-/// As eager code: 0 times infinity does not count, and what only that output needs gets no gradient.
 TEST(WatchedState, RandomNumbersThatNobodyUsesAreDrawn) {
   const auto block = [](const Tensor& x, const Tensor& c) {
     const auto made = c.masked_fill(at::rand_like(c).gt(0.5), 2);
@@ -372,7 +370,6 @@ TEST(WatchedState, RandomNumbersThatNobodyUsesAreDrawn) {
   }
 }
 
-/// The gradient is all rounding, so runs with rounding put in judge it.
 /// Compiled code does not round in between: the view's numbers are judged as those of what it is a view of.
 TEST(WatchedState, ViewsOfWhatIsComputedInHalfPrecision) {
   const auto scale = (at::arange(6, at::kFloat) * 0.37).to(at::kHalf);
@@ -419,7 +416,17 @@ TEST(WatchedState, ReferencesToElementsOfWhatIsGiven) {
   }
 }
 
-/// A capture runs the backward pass to see what it does; nobody may notice.
+/// Masked rows: the largest of nothing but -infinity is that.
+TEST(WatchedState, RowsOfInfinities) {
+  for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).amax(1); }),
+                        std::function<Tensor(Tensor)>([](Tensor x) { return -((-x).view({2, 3}).amin(1)); }),
+                        std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).softmax(1); }),
+                        std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).logsumexp(1); })})
+    expect_same_calls(f, [](int i) {
+      return numbers(i).masked_fill(numbers(0).lt(i < 3 ? 0 : 3), -std::numeric_limits<float>::infinity());
+    });
+}
+
 /// Of a kind that no watched call had.
 TEST(WatchedState, VariancesOfLargeNumbers) {
   for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.std(); }),
