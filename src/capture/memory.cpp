@@ -166,6 +166,8 @@ ir::Value* Memory::inverse(const View& view, ir::Value& onto, ir::Value& value) 
                                            number("end", start + view.type.sizes[static_cast<size_t>(dim)])});
   }
   if (op == "aten::alias" || op == "aten::detach") return &laid_out_as(value, onto, type);
+  if (op == "aten::_conj")
+    return &laid_out_as(add("aten::conj_physical", {{"self", &value}}, value.type()), onto, type);
 
   // Other ways to see the same elements: undone if that gives the parent's layout, which the rest relies on.
   auto turned = type;

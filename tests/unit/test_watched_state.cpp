@@ -416,6 +416,23 @@ TEST(WatchedState, ReferencesToElementsOfWhatIsGiven) {
   }
 }
 
+TEST(WatchedState, WritesThroughConjugatedViews) {
+  const auto complex = [](int i) { return at::complex(numbers(i), numbers(i + 2)).view({2, 3}); };
+  for (const auto& f :
+       {std::function<void(Tensor)>([](Tensor x) { x.conj().select(1, 2).zero_(); }),
+        std::function<void(Tensor)>([](Tensor x) { x.conj().add_(x.sum().detach()); }),
+        std::function<void(Tensor)>([](Tensor x) { x.conj().t().select(0, 1).mul_(2); }),
+        std::function<void(Tensor)>([](Tensor x) { x.select(1, 0).conj().copy_(x.select(1, 1)); })}) {
+    const auto fast = compile(f);
+    for (int i = 0; i < 5; ++i) {
+      const auto got = complex(i), want = complex(i);
+      fast(got);
+      f(want);
+      EXPECT_TRUE(at::equal(got, want)) << got << want;
+    }
+  }
+}
+
 /// Masked rows: the largest of nothing but -infinity is that.
 TEST(WatchedState, RowsOfInfinities) {
   for (const auto& f : {std::function<Tensor(Tensor)>([](Tensor x) { return x.view({2, 3}).amax(1); }),
