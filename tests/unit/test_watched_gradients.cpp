@@ -67,12 +67,12 @@ TEST(WatchedGradients, MemoryWrittenPastTheVersionBeforeTheBackwardPass) {
 
 /// Gradients that lie in one memory, and are added to later.
 TEST(WatchedGradients, GradientsAreMemoryOfTheirOwn) {
-  const auto f = [](Tensor a, Tensor b) { return (a + b.t()).tanh().sum(); };
+  const auto f = [](Tensor a, Tensor b) { return (a.view({9}) + b).tanh().sum(); };
   const auto fast = compile(f);
-  const auto leaf = [](int i) {
-    return (at::arange(9, at::kFloat) + i).view({3, 3}).mul(0.1).requires_grad_();
+  const auto leaf = [](at::IntArrayRef sizes) {
+    return (at::arange(9, at::kFloat) * 0.1).view(sizes).clone().requires_grad_();
   };
-  const auto a = leaf(1), b = leaf(2), x = leaf(1), y = leaf(2);
+  const auto a = leaf({3, 3}), b = leaf({9}), x = leaf({3, 3}), y = leaf({9});
   for (int i = 0; i < 5; ++i) {
     fast(a, b).backward();
     f(x, y).backward();
