@@ -324,6 +324,10 @@ Found judge(const Program& program) {
     const auto happened = attempt(got, call, fast);
     if (happened.mismatch)
       return at_call({"mismatch " + words_of(happened.text).substr(0, 75), happened.text});
+    // A program is one node of autograd's: what any part of it has saved is gone for all of it. So say the
+    // docs.
+    const bool again = happened.in_backward && happened.text.find("a second time") != std::string::npos;
+    if (again && !expected.threw) return {};
     if (happened.threw && !expected.threw)
       return at_call({(happened.in_backward ? "throws in backward " : "throws ") + words_of(happened.text),
                       happened.text});
