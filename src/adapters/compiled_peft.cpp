@@ -75,9 +75,12 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
 /// With dropout, which adapters take part is known to the program: one that serves no row draws no random
 /// numbers.
 std::optional<std::vector<int64_t>> CompiledPeftModel::taking_part(const at::Tensor& gates) const {
-  const auto& all = model_->state_->all;
-  if (!model_->is_training() || std::ranges::none_of(all, [](const auto& a) { return a->drops_out; }))
-    return std::nullopt;
+  // By the layers' own flags: a part of the model may be trained alone.
+  const auto drops_now = [](const auto& adapter) {
+    return adapter->drops_out &&
+           std::ranges::any_of(adapter->parts, [](const auto& placed) { return placed.part->is_training(); });
+  };
+  if (std::ranges::none_of(model_->state_->all, drops_now)) return std::nullopt;
   std::vector<int64_t> parts;
   const auto table = gates.accessor<bool, 2>();
   for (int64_t slot = 0; slot < table.size(1); ++slot) {
@@ -101,6 +104,9 @@ CompiledPeftModel::History CompiledPeftModel::history_of(const AdapterCall& call
     if (call.adapter_names.empty()) return routing->gate(*adapter.slot) != nullptr;
     return std::ranges::find(call.adapter_names, adapter.name) != call.adapter_names.end();
   };
+  // Nearly always all that are trained serve: their tensors need not be looked at.
+  if (std::ranges::all_of(state.all, [&](const auto& a) { return a->rests || serves(*a); }))
+    return History::of_the_program;
   std::unordered_set<const c10::TensorImpl*> of_adapters;
   bool served = false, idle = false;
   for (const auto& adapter : state.all) {

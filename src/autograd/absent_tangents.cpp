@@ -34,7 +34,7 @@ class Remover {
       if (const Value* other = the_present_term(*node))
         map_[&node->output()] = map_.at(other);
       else if (!is_absent(*node))
-        copy(*node);
+        ir::copy_node(*node, made_.graph, map_);
     for (const auto* result : backward_.results())
       made_.graph.add_result(result && !absent_.contains(result) ? map_.at(result) : nullptr);
     ir::verify(made_.graph);
@@ -84,15 +84,6 @@ class Remover {
         made_.zeros.push_back(input->type());
       }
     }
-  }
-
-  void copy(const Node& node) {
-    std::vector<ir::TensorType> types;
-    types.reserve(node.outputs().size());
-    for (const auto& output : node.outputs()) types.push_back(output->type());
-    auto& twin = made_.graph.add_node(node.op(), ir::mapped_arguments(node, map_), std::move(types));
-    twin.set_scope(node.scope());
-    for (size_t i = 0; i < node.outputs().size(); ++i) map_[&node.output(i)] = &twin.output(i);
   }
 
   const ir::Graph& backward_;

@@ -7,14 +7,7 @@ namespace graft::autograd {
 namespace {
 
 void append(ir::Graph& to, const ir::Graph& from, ir::ValueMap& map) {
-  for (const auto& node : from.nodes()) {
-    std::vector<ir::TensorType> types;
-    types.reserve(node->outputs().size());
-    for (const auto& output : node->outputs()) types.push_back(output->type());
-    auto& twin = to.add_node(node->op(), ir::mapped_arguments(*node, map), std::move(types));
-    twin.set_scope(node->scope());
-    for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
-  }
+  for (const auto& node : from.nodes()) ir::copy_node(*node, to, map);
 }
 
 }  // namespace

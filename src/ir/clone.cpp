@@ -13,18 +13,22 @@ std::vector<NamedArgument> mapped_arguments(const Node& node, const ValueMap& ma
   return arguments;
 }
 
+Node& copy_node(const Node& node, Graph& to, ValueMap& map) {
+  std::vector<TensorType> types;
+  types.reserve(node.outputs().size());
+  for (const auto& output : node.outputs()) types.push_back(output->type());
+  auto& twin = to.add_node(node.op(), mapped_arguments(node, map), std::move(types));
+  twin.set_scope(node.scope());
+  for (size_t i = 0; i < node.outputs().size(); ++i) map[&node.output(i)] = &twin.output(i);
+  return twin;
+}
+
 Graph clone(const Graph& graph, ValueMap* out) {
   Graph copy;
   ValueMap map;
   for (const auto& input : graph.inputs())
     map[input.get()] = &copy.add_input(graph.input_name(input->index()), input->type());
-  for (const auto& node : graph.nodes()) {
-    std::vector<TensorType> types;
-    for (const auto& output : node->outputs()) types.push_back(output->type());
-    auto& twin = copy.add_node(node->op(), mapped_arguments(*node, map), std::move(types));
-    twin.set_scope(node->scope());
-    for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
-  }
+  for (const auto& node : graph.nodes()) copy_node(*node, copy, map);
   for (const auto* result : graph.results()) copy.add_result(result ? map.at(result) : nullptr);
   if (out) *out = std::move(map);
   return copy;

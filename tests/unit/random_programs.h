@@ -1,10 +1,13 @@
-// What random programs over tensors are made with: numbers from a seed, and arguments that operators may
-// take.
+// What random programs over tensors are made with: numbers from a seed and from the environment, and
+// arguments that operators may take.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <exception>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace graft::random_programs {
@@ -30,6 +33,17 @@ class Random {
  private:
   std::mt19937_64 engine_;
 };
+
+inline uint64_t from_environment(const char* name, uint64_t standard) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : standard;
+}
+
+/// Torch appends a backtrace of its own after it.
+inline std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
 
 // Numbers for an operator over these tensors; eager decides whether they are valid.
 inline int64_t any_dim(Random& r, const Tensor& t) { return r.number(0, std::max<int64_t>(t.dim() - 1, 0)); }

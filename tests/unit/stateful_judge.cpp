@@ -12,6 +12,8 @@
 namespace graft::stateful {
 namespace {
 
+using random_programs::first_line;
+
 using Found = std::optional<Failure>;
 
 const char* sort_names[] = {"result", "argument", "state", "earlier result", "gradient"};
@@ -216,11 +218,6 @@ Callee compiled(const Program& program, const World& world) {
     default:
       return compile(function, options);
   }
-}
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 /// Failures of one sort have the same words and other numbers.

@@ -420,11 +420,6 @@ Program shrunk(Program program, Sort sort, uint64_t seed) {
   return program;
 }
 
-uint64_t from_environment(const char* name, uint64_t standard) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : standard;
-}
-
 void fuzz(Sort sort) {
   const auto count = from_environment("GRAFT_FUZZ_COUNT", 60), start = from_environment("GRAFT_FUZZ_SEED", 1);
   int64_t failures = 0;

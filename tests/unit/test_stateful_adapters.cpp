@@ -12,7 +12,6 @@
 #include <sstream>
 
 #include "graft/peft.h"
-#include "support/log.h"
 #include "unit/adapter_scene.h"
 #include "unit/random_programs.h"
 
@@ -20,6 +19,8 @@ namespace graft {
 namespace {
 
 using at::Tensor;
+using random_programs::first_line;
+using random_programs::from_environment;
 using random_programs::Random;
 using testing_tools::inputs_of;
 using testing_tools::not_near;
@@ -222,11 +223,6 @@ std::vector<Tensor> called(PeftModel& model, const Call& call, const Scene& scen
   return all;
 }
 
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 /// What it throws, or nothing.
 template <class F>
 std::string thrown_by(F f) {
@@ -327,11 +323,6 @@ Story story_of(uint64_t seed) {
                            .by_row = r.chance(0.3),
                            .grad_mode = trains || r.chance(0.3)});
   return story;
-}
-
-uint64_t from_environment(const char* name, uint64_t standard) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : standard;
 }
 
 TEST(StatefulAdapters, Stories) {

@@ -18,10 +18,7 @@
 namespace graft::stateful {
 namespace {
 
-uint64_t from_environment(const char* name, uint64_t standard) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : standard;
-}
+using random_programs::from_environment;
 
 /// A function that has too many programs says so; here that is no news, unless somebody asks.
 struct Quiet {
