@@ -1,6 +1,7 @@
 #include "compiler/checked_call.h"
 
 #include <ATen/ATen.h>
+#include <torch/autograd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -91,13 +92,10 @@ class SideRun {
     eager_.before.restore();
     auto pass = program_.forward(inputs_);
     results_ = pass.results;
-    if (with_gradients && program_.trains()) {
-      std::vector<at::Tensor> tangents;
-      tangents.reserve(captured_.tangent_inputs.size());
-      for (const size_t i : captured_.tangent_inputs) tangents.push_back(captured_.input_values[i]);
-      gradients_ = program_.backward(pass, tangents);
-    }
+    const auto tangents = tangents_without({});
+    if (with_gradients && program_.trains()) gradients_ = program_.backward(pass, tangents);
     same_random_state_ = eager_.after.is_now();
+    if (with_gradients) run_partial_backwards(pass);
     eager_.after.restore();
     pass.leaves.reserve(program_.gradients().size());
     for (const auto& gradient : program_.gradients()) pass.leaves.push_back(given_[gradient.input]);
@@ -127,7 +125,9 @@ class SideRun {
           return name + what;
     }
     leave_out_idle_gradients();
-    return result_difference(program_, captured_, eager_.before, results_, gradients_);
+    auto what = result_difference(program_, captured_.input_values, eager_.before, results_, gradients_,
+                                  captured_.result_values);
+    return what.empty() ? compare_partial_backwards() : what;
   }
 
   /// What the caller gets: the program's, to the bit as in later calls, so that a run that is stopped and
@@ -180,6 +180,74 @@ class SideRun {
     }
   }
 
+  /// The capture's; those that are absent are undefined.
+  std::vector<at::Tensor> tangents_without(const std::vector<bool>& absent) const {
+    std::vector<at::Tensor> tangents;
+    tangents.reserve(captured_.tangent_inputs.size());
+    for (const size_t i : captured_.tangent_inputs)
+      tangents.push_back(!absent.empty() && absent[tangents.size()] ? at::Tensor()
+                                                                    : captured_.input_values[i]);
+    return tangents;
+  }
+
+  void run_partial_backwards(Program::Pass& pass) {
+    for (auto& absent : program_.partial_backwards()) {
+      const auto tangents = tangents_without(absent);
+      auto got = program_.backward(pass, tangents);
+      partials_.push_back({.absent = std::move(absent), .got = std::move(got)});
+    }
+  }
+
+  /// Of the eager call, with the same outputs left out. It has kept its history; only what is trained now has
+  /// a place there.
+  std::vector<at::Tensor> eager_gradients_without(const std::vector<bool>& absent) const {
+    std::vector<at::Tensor> roots, tangents, leaves;
+    for (size_t k = 0; k < absent.size(); ++k) {
+      if (absent[k]) continue;
+      const size_t tangent = captured_.tangent_inputs[k];
+      roots.push_back(eager_.made.tensors[captured_.sources[tangent].index]);
+      tangents.push_back(captured_.input_values[tangent]);
+    }
+    for (const auto& gradient : program_.gradients())
+      if (given_[gradient.input].requires_grad()) leaves.push_back(given_[gradient.input]);
+    if (leaves.empty()) return std::vector<at::Tensor>(program_.gradients().size());
+    const BackwardEndsAt ends(leaves);
+    const auto found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    std::vector<at::Tensor> gradients;
+    size_t next = 0;
+    for (const auto& gradient : program_.gradients())
+      gradients.push_back(given_[gradient.input].requires_grad() ? found[next++] : at::Tensor());
+    return gradients;
+  }
+
+  std::string compare_partial_backwards() {
+    for (auto& partial : partials_) {
+      std::vector<at::Tensor> eager;
+      try {
+        eager = eager_gradients_without(partial.absent);
+      } catch (const std::exception& error) {
+        const std::string text = error.what();  // torch appends a backtrace of its own after the first line
+        return "the eager backward pass fails where not all outputs are used: " +
+               text.substr(0, text.find('\n'));
+      }
+      auto inputs = captured_.input_values;
+      for (size_t k = 0; k < partial.absent.size(); ++k)
+        if (auto& tangent = inputs[captured_.tangent_inputs[k]]; partial.absent[k])
+          tangent = at::zeros_like(tangent);
+      auto want = captured_.result_values;
+      for (size_t i = 0; i < eager.size(); ++i) {
+        const auto& gradient = program_.gradients()[i];
+        if (gradient.result) want[*gradient.result] = eager[i];
+        if (!given_[gradient.input].requires_grad()) partial.got[i] = at::Tensor();
+      }
+      auto what = result_difference(program_, std::move(inputs), eager_.before, {}, partial.got, want);
+      if (!what.empty()) return what + " where not all outputs are used";
+    }
+    program_.note_checked(partials_.size());
+    return "";
+  }
+
   /// Views of what the comparison judges by itself.
   bool derived_from_doubt(size_t i) const {
     const auto& output = program_.outputs()[i];
@@ -194,6 +262,12 @@ class SideRun {
   const Capture& captured_;
   const EagerCall& eager_;
   std::vector<at::Tensor> given_, inputs_, results_, gradients_, outputs_;
+  /// Backward passes of calls some of whose outputs nobody uses.
+  struct Partial {
+    std::vector<bool> absent;  // by tangent
+    std::vector<at::Tensor> got;
+  };
+  std::vector<Partial> partials_;
   bool same_random_state_ = true;
 };
 

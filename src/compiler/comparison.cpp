@@ -29,14 +29,16 @@ class Comparison {
 
   std::string operator()(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& gradients,
                          const std::vector<at::Tensor>& want) {
-    for (size_t i = 0; i < program_.outputs().size(); ++i) {
+    for (size_t i = 0; !results.empty() && i < program_.outputs().size(); ++i) {
       const auto& output = program_.outputs()[i];
       if (output.kind != Output::Kind::computed) continue;
       compare(results[output.index], want[output.index], output.index, "output " + std::to_string(i));
     }
-    for (const auto& mutation : program_.mutations())
+    for (size_t i = 0; !results.empty() && i < program_.mutations().size(); ++i) {
+      const auto& mutation = program_.mutations()[i];
       compare(results[mutation.result], want[mutation.result], mutation.result,
               "the new value of " + program_.captured_graph().input_name(mutation.input));
+    }
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& gradient = program_.gradients()[i];
       compare(gradients[i], gradient.result ? want[*gradient.result] : at::Tensor(),
@@ -167,10 +169,10 @@ class Comparison {
 
 }  // namespace
 
-std::string result_difference(const Program& program, const Capture& eager, const RandomState& before,
-                              const std::vector<at::Tensor>& results,
-                              const std::vector<at::Tensor>& gradients) {
-  return Comparison(program, eager.input_values, before)(results, gradients, eager.result_values);
+std::string result_difference(const Program& program, std::vector<at::Tensor> inputs,
+                              const RandomState& before, const std::vector<at::Tensor>& results,
+                              const std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& want) {
+  return Comparison(program, std::move(inputs), before)(results, gradients, want);
 }
 
 }  // namespace graft

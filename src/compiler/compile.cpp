@@ -247,7 +247,8 @@ Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const F
   const auto number = entry.calls.fetch_add(1, std::memory_order_relaxed);
   const bool sampled = options.verify_every > 0 && number % options.verify_every == 0;
   const auto wanted = [&] {
-    return entry.checks_left.load(std::memory_order_acquire) > 0 || entry.has_new_tensors(call.tensors);
+    return entry.checks_left.load(std::memory_order_acquire) > 0 || entry.has_new_tensors(call.tensors) ||
+           (options.verify && entry.program->has_unchecked_backward());
   };
   if (sampled || wanted()) {
     const std::lock_guard<std::recursive_mutex> lock(compiling);

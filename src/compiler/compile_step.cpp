@@ -55,6 +55,9 @@ void update(const AdamW& how, const Trained& t, const at::Tensor& grad, const Nu
   parameter.sub_(average / (squares.sqrt() / now.root + how.eps) * now.scale);
 }
 
+/// A parameter that the function has written something with a history into is not one that an optimizer takes.
+bool can_be_trained(const at::Tensor& parameter) { return parameter.requires_grad() && parameter.is_leaf(); }
+
 /// Which of the parameters one step trains, and with which of the sets of numbers: a parameter that was
 /// frozen for a while has done fewer steps than others, and Adam's corrections are of its own.
 struct Selection {
@@ -122,7 +125,7 @@ struct StepCore::Impl {
       if (slot.buffer || !tensor.defined()) continue;
       places[i].tensor = tensor.unsafeGetTensorImpl();
       auto at = known.find(places[i].tensor);
-      if (at == known.end() && tensor.requires_grad()) {
+      if (at == known.end() && can_be_trained(tensor)) {
         at = known.emplace(places[i].tensor, trained.size()).first;
         trained.push_back(fresh(slot.path, tensor));
       }
@@ -149,7 +152,7 @@ struct StepCore::Impl {
       if (slot.buffer) continue;
       const auto& tensor = slot.tensor();
       if ((tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr) != places[i].tensor) return false;
-      if (tensor.defined() && tensor.requires_grad() && !places[i].trained) return false;
+      if (tensor.defined() && can_be_trained(tensor) && !places[i].trained) return false;
     }
     return true;
   }
@@ -159,7 +162,7 @@ struct StepCore::Impl {
     if (!all_found()) find_trained();
     Selection now;
     for (size_t i = 0; i < trained.size(); ++i) {
-      if (!trained[i].parameter.requires_grad()) continue;
+      if (!can_be_trained(trained[i].parameter)) continue;
       const auto done = static_cast<int64_t>(*trained[i].steps.const_data_ptr<float>());
       const auto group = std::find(now.steps.begin(), now.steps.end(), done);
       now.which.push_back(i);

@@ -117,7 +117,21 @@ const Program::Partial& Program::backward_without(const std::vector<bool>& absen
   if (const auto found = partials_.find(absent); found != partials_.end()) return found->second;
   auto graph = autograd::without_tangents(*backward_graph_, absent);
   auto run = build(std::move(graph.graph), generators_, options_, backward_bindings());
+  has_unchecked_.store(true, std::memory_order_release);
   return partials_.emplace(absent, Partial{std::move(run), std::move(graph.zeros)}).first->second;
+}
+
+std::vector<std::vector<bool>> Program::partial_backwards() const {
+  const std::lock_guard<std::mutex> lock(partials_guard_);
+  std::vector<std::vector<bool>> all;
+  all.reserve(partials_.size());
+  for (const auto& [absent, partial] : partials_) all.push_back(absent);
+  return all;
+}
+
+void Program::note_checked(size_t partial_backwards) const {
+  const std::lock_guard<std::mutex> lock(partials_guard_);
+  if (partials_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
 }
 
 bool Program::mutated(size_t input) const {

@@ -1,5 +1,6 @@
 // A captured function, compiled: what a call does once its guards hold.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,13 @@ class Program : public std::enable_shared_from_this<Program> {
   /// `last`: what was saved is not needed again, and goes as it is used.
   std::vector<at::Tensor> backward(Pass& pass, const std::vector<at::Tensor>& tangents,
                                    bool last = false) const;
+  /// The backward passes there are for calls some of whose outputs nobody used: for each of them a flag for
+  /// every tangent that is absent.
+  std::vector<std::vector<bool>> partial_backwards() const;
+  /// One of these was made after the last watched call.
+  bool has_unchecked_backward() const { return has_unchecked_.load(std::memory_order_acquire); }
+  /// So many of them have been compared with eager code, all there were.
+  void note_checked(size_t partial_backwards) const;
 
   /// Writes the new values of mutated inputs into them and gives the function's outputs, with history.
   std::vector<at::Tensor> finish(Pass&& pass) const;
@@ -92,6 +100,7 @@ class Program : public std::enable_shared_from_this<Program> {
   std::optional<ir::Graph> backward_graph_;
   mutable std::mutex partials_guard_;
   mutable std::map<std::vector<bool>, Partial> partials_;
+  mutable std::atomic<bool> has_unchecked_{false};
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
   std::vector<size_t> read_again_;
   std::vector<ir::TensorType> tangent_types_;

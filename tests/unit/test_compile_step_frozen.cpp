@@ -145,6 +145,35 @@ TEST_P(CompileStepFrozen, AParameterThatIsReplacedIsTrainedAfresh) {
       EXPECT_EQ(tensor.item<int64_t>(), name.starts_with("step.b.") ? 3 : 6) << name;
 }
 
+/// It then requires a gradient, but no optimizer would take it: it is not a leaf.
+TEST_P(CompileStepFrozen, AFrozenParameterThatTheLossWritesIntoIsNotTrained) {
+  torch::manual_seed(4);
+  Race race;
+  race.both([](Net& net) { net.freeze("b", true); });
+  const auto loss_of = [](Net& net, const Tensor& x, const Tensor& y) {
+    net.b->bias.copy_(net.a->bias * 2);
+    return net.loss(x, y);
+  };
+  auto step = compile_step(
+      race.mine, [net = race.mine, loss_of](const Tensor& x, const Tensor& y) { return loss_of(*net, x, y); },
+      graft::SGD{.lr = 0.1}, {.compile = {.backend = GetParam()}});
+  std::vector<Tensor> trained;
+  for (const auto& parameter : race.theirs->parameters())
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.1));
+  for (int i = 0; i < 4; ++i) {
+    const auto x = at::randn({5, 6}), y = at::randn({5, 3});
+    const auto want = loss_of(*race.theirs, x, y);
+    EXPECT_NEAR(step(x, y).item<double>(), want.item<double>(), 1e-5) << i;
+    optimizer.zero_grad();
+    want.backward();
+    optimizer.step();
+    for (const auto& item : race.mine->named_parameters())
+      EXPECT_TRUE(at::allclose(item.value(), race.theirs->named_parameters()[item.key()], 1e-4, 1e-5))
+          << item.key() << " in step " << i;
+  }
+}
+
 TEST_P(CompileStepFrozen, NothingToTrainIsAnError) {
   const auto net = std::make_shared<Net>();
   auto step = compile_step(net, [net](const Tensor& x, const Tensor& y) { return net->loss(x, y); }, SGD{},

@@ -105,6 +105,39 @@ TEST(WatchedGradients, OutputsThatNobodyDifferentiates) {
   }
 }
 
+/// Such a backward pass is a program of its own, made when it is first asked for: the next call is watched.
+TEST(WatchedGradients, BackwardPassesOfSomeOutputsAreComparedWithEager) {
+  int runs = 0;
+  const auto f = [&runs](Tensor x) {
+    ++runs;
+    return std::vector<Tensor>{x.sin(), (x * x).exp()};
+  };
+  const auto fast = compile(f, {.fullgraph = true});
+  const auto runs_of = [&](size_t first, size_t last) {
+    const auto x = with_gradient(0), y = with_gradient(0);
+    const int before = runs;
+    const auto got = fast(x);
+    const int watched = runs - before;
+    const auto want = f(y);
+    const auto backward = [&](const std::vector<Tensor>& outputs) {
+      auto sum = outputs[first].sum();
+      for (size_t i = first + 1; i < last; ++i) sum = sum + outputs[i].sum();
+      sum.backward();
+    };
+    backward(got);
+    backward(want);
+    expect_same(x.grad(), y.grad());
+    return watched;
+  };
+  EXPECT_EQ(runs_of(0, 1), 1);
+  EXPECT_EQ(runs_of(0, 1), 1);
+  EXPECT_EQ(runs_of(0, 1), 0);
+  EXPECT_EQ(runs_of(1, 2), 0);
+  EXPECT_EQ(runs_of(0, 1), 1);
+  EXPECT_EQ(runs_of(1, 2), 0);
+  EXPECT_EQ(runs_of(0, 2), 0);
+}
+
 TEST(WatchedGradients, AGradientOfZerosIsThere) {
   const auto f = [](Tensor x) {
     const auto wide = x.to(at::kDouble), drawn = wide + 3;
