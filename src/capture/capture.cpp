@@ -50,6 +50,7 @@ class Session {
     for (const auto& slot : slots)
       if (slot.tensor().defined()) marked_.push_back(slot.tensor());
     marks_ = marks_of(marked_);
+    recorder().watch_memory(marked_);
     recorder().watch_generator(generator_);
     for (const auto& generator : request.generators) recorder().watch_generator(generator);
   }
@@ -148,6 +149,8 @@ class Session {
     if (going_on() && marks_of(marked_) != marks_)
       give_up(
           "[capture] the function puts a hook on an argument or a parameter, or has it keep its gradient");
+    if (going_on() && recorder().has_moved_memory())
+      give_up("[capture] the function gives an argument, a parameter or a buffer another memory or shape");
     if (!going_on()) return;
     for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
     const auto has_history = [](const Output& output) {
@@ -298,7 +301,7 @@ class Session {
       const auto name = "input " + recorder().graph().input_name(i);
       if (tensor.requires_grad() != input.required_grad || history_of(tensor) != input.history)
         return give_up("[capture] the function changes " + name + " in place and its gradient is wanted");
-      if (!recorder().place_of(tensor))
+      if (const auto place = recorder().place_of(tensor); !place || place->region != input.region)
         return give_up("[capture] the function changes the shape or the storage of " + name);
       if (input.region->version == 0) continue;
       done_.mutations.push_back({i, add_result(input.region->value, tensor.detach())});
@@ -371,8 +374,13 @@ class Session {
         return give_up(
             "[capture] the function makes a tensor without the dispatcher (from_blob, data pointers)");
     const Recorder::Pause pause;
-    for (const auto& input : recorder().inputs())
-      done_.input_values.push_back(input.before.defined() ? input.before : input.tensor().detach());
+    const bool by_storage = counts_from_storage(recorder().graph());
+    for (const auto& input : recorder().inputs()) {
+      const auto tensor = input.tensor();
+      done_.input_values.push_back(!input.before.defined() ? tensor.detach()
+                                   : by_storage ? copy_as_it_lies(input.before, tensor.storage_offset())
+                                                : input.before);
+    }
     done_.generators = recorder().generators();
     done_.graph = std::move(recorder().graph());
     ir::verify(done_.graph);
@@ -402,6 +410,11 @@ Observed::Observed() = default;
 Observed::~Observed() = default;
 Observed::Observed(Observed&&) noexcept = default;
 Observed& Observed::operator=(Observed&&) noexcept = default;
+
+bool counts_from_storage(const ir::Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const auto& node) { return node->op().starts_with("aten::as_strided"); });
+}
 
 void Observed::undo() const { recorder->undo(); }
 std::string Observed::escaped(const std::vector<at::Tensor>& results) const {

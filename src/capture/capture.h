@@ -71,6 +71,10 @@ struct Capture {
   std::vector<at::Tensor> result_values;  ///< of every graph result
 };
 
+/// Whether an operator is given a place in a storage, not in a tensor: the number may come from a tensor's
+/// own offset.
+bool counts_from_storage(const ir::Graph& graph);
+
 /// The function; gives its outputs.
 using Traceable = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 

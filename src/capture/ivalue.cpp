@@ -171,6 +171,17 @@ bool have_common_elements(const at::Tensor& a, const at::Tensor& b) {
   return of(b).any().item<bool>();
 }
 
+bool lies_within(const at::Tensor& part, const ir::TensorType& whole, int64_t offset) {
+  if (part.numel() == 0) return true;
+  const auto mine = bytes_of(part), all = bytes_of(whole, offset);
+  if (mine.begin < all.begin || mine.end > all.end) return false;
+  if (whole.is_dense()) return true;
+  if (part.scalar_type() != to_torch(whole.dtype)) return false;
+  const auto marks = at::zeros({whole.span()}, at::kBool);
+  marks.as_strided(whole.sizes, whole.strides, 0).fill_(true);
+  return marks.as_strided(part.sizes(), part.strides(), part.storage_offset() - offset).all().item<bool>();
+}
+
 at::Tensor row_of(const at::Tensor& tensor) {
   return tensor.as_strided({type_of(tensor).span()}, {1}, tensor.storage_offset());
 }

@@ -31,6 +31,8 @@ ByteRange bytes_of(const ir::TensorType& type, int64_t offset);
 
 /// Whether an element of one lies where an element of the other does.
 bool have_common_elements(const at::Tensor& a, const at::Tensor& b);
+/// Whether all elements of a tensor are elements of one of that type, at that offset in the same storage.
+bool lies_within(const at::Tensor& part, const ir::TensorType& whole, int64_t offset);
 
 /// A tensor's memory as one row of elements, from its first to its last.
 at::Tensor row_of(const at::Tensor& tensor);

@@ -250,4 +250,14 @@ void Memory::each_alive(const std::function<void(const c10::TensorImpl*, const P
     if (!known.alive.expired()) see(impl, known.place);
 }
 
+void Memory::each_alive_storage(
+    const std::function<void(const c10::StorageImpl*, const Region&)>& see) const {
+  for (const auto& [storage, in_storage] : storages_) {
+    const auto& regions = in_storage.regions;
+    if (!in_storage.alive.expired() &&
+        std::ranges::none_of(regions, [](const auto& region) { return region->input.has_value(); }))
+      see(storage, *regions.front());
+  }
+}
+
 }  // namespace graft

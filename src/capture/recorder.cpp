@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
+#include <unordered_set>
+
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "capture/op_facts.h"
@@ -173,15 +175,51 @@ std::string Recorder::escaped(const std::vector<at::Tensor>& results) const {
     const auto* value = place.view ? place.view->value : place.region->value;
     if (!first || value->id() < first->id()) first = value;
   });
+  // Memory may outlive the tensor objects that were made over it: set_data() gives it to another one.
+  std::unordered_set<const c10::StorageImpl*> of_results;
+  for (const auto& r : results)
+    if (r.defined()) of_results.insert(storage_of(r));
+  memory_.each_alive_storage([&](const c10::StorageImpl* storage, const Memory::Region& region) {
+    if (of_results.contains(storage)) return;
+    if (!first || region.value->id() < first->id()) first = region.value;
+  });
   if (!first) return "";
   const auto* node = first->producer();
   if (!node) return "a call that shows an input";
   return node->op() + (node->scope().empty() ? "" : " in " + node->scope());
 }
 
+namespace {
+
+bool lies_as(const at::Tensor& a, const at::Tensor& b) {
+  return storage_of(a) == storage_of(b) && a.scalar_type() == b.scalar_type() &&
+         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
+  const Aside aside;
+  for (const auto& tensor : tensors)
+    if (tensor.layout() == at::kStrided && storage_of(tensor))
+      held_.push_back(
+          {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), tensor.variable_data()});
+}
+
+bool Recorder::has_moved_memory() const {
+  return std::ranges::any_of(held_, [](const Held& held) {
+    const at::Tensor tensor(held.tensor.lock());
+    return tensor.defined() && !lies_as(tensor, held.before);
+  });
+}
+
 void Recorder::undo() const {
   const Aside aside;
   const at::NoGradGuard no_grad;
+  for (const auto& held : held_)
+    if (const at::Tensor tensor(held.tensor.lock());
+        tensor.defined() && storage_of(tensor) != storage_of(held.before))
+      tensor.set_data(held.before);
   for (const auto& input : inputs_)
     if (const auto tensor = input.tensor(); tensor.defined() && input.before.defined()) {
       if (tensor.sizes() != input.before.sizes()) tensor.resize_(input.before.sizes());
@@ -419,7 +457,13 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
     return;
   }
   if (source) {
-    memory_.enter_view(made, *memory_.find(*source), value);
+    const auto place = *memory_.find(*source);
+    if (value.producer()->op() == "aten::as_strided") {
+      const Aside aside;
+      if (!lies_within(made, place.region->type, place.region->offset))
+        return break_at(call.op, "shows memory that the tensor does not cover");
+    }
+    memory_.enter_view(made, place, value);
     return;
   }
   memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;

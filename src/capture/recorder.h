@@ -81,7 +81,7 @@ class Recorder {
   /// may be.
   std::string escaped(const std::vector<at::Tensor>& results) const;
 
-  /// Puts back what the inputs held before.
+  /// Puts back what the inputs held before, and the memory that they had.
   void undo() const;
   /// What comes now is run to see what it does, besides the caller's call (its backward pass): what would
   /// write to an input, or draw random numbers, is an Error before it does.
@@ -93,6 +93,11 @@ class Recorder {
   /// what it writes nobody records. (Pointers that can only be read are not noticed; nor with versions of
   /// torch before 2.13.)
   void watch_pointer(const at::Tensor& tensor);
+
+  /// The code begins with these tensors over the memory that they have now.
+  void watch_memory(const std::vector<at::Tensor>& tensors);
+  /// Whether it gave one of them another memory or shape (set_data() is not an operator).
+  bool has_moved_memory() const;
 
   /// The code begins with this generator as it stands now.
   void watch_generator(const at::Generator& generator);
@@ -138,6 +143,11 @@ class Recorder {
     at::Tensor state;
   };
   std::vector<Stand> stands_;  // of generators: at the start, or after the last draw
+  struct Held {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    at::Tensor before;  // another one over its memory
+  };
+  std::vector<Held> held_;
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;

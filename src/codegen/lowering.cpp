@@ -105,6 +105,7 @@ int Lowering::emit(Op op, ir::DType dtype, std::vector<int> args) {
 }
 
 int Lowering::constant(ir::DType dtype, double number) {
+  if (dtype == ir::DType::boolean) return integer(dtype, number != 0);  // a half is true
   if (!ir::is_floating(dtype)) return integer(dtype, static_cast<int64_t>(number));
   return add({.op = Op::constant, .dtype = in_register(dtype), .number = number});
 }

@@ -83,9 +83,11 @@ class SideRun {
     given_ = std::move(*bound);
     inputs_ = given_;
     // What it writes to is a copy of what the function was given.
-    for (const auto& mutation : program_.mutations())
-      inputs_[mutation.input] = copy_as_it_lies(captured_.input_values[mutation.input])
+    for (const auto& mutation : program_.mutations()) {
+      const auto& held = captured_.input_values[mutation.input];
+      inputs_[mutation.input] = copy_as_it_lies(held, held.storage_offset())
                                     .set_requires_grad(given_[mutation.input].requires_grad());
+    }
   }
 
   void run(bool with_gradients) {
@@ -302,6 +304,15 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
       throw;
     }
   }();
+  if (observed.capture && reads.left_changed()) {
+    observed.broken = "[capture] the function changes which adapters are at work, or a layer of a model";
+    observed.capture.reset();
+    if (throws) {
+      observed.undo();
+      before.restore();
+      throw GraphBreak(observed.broken);
+    }
+  }
   made.tensors = std::exchange(observed.outputs, {});
   before.add(observed.generators, observed.generator_states);
   RandomState after(observed.generators, call.tensors);

@@ -55,7 +55,8 @@ void update(const AdamW& how, const Trained& t, const at::Tensor& grad, const Nu
   parameter.sub_(average / (squares.sqrt() / now.root + how.eps) * now.scale);
 }
 
-/// A parameter that the function has written something with a history into is not one that an optimizer takes.
+/// A parameter that the function has written something with a history into is not one that an optimizer
+/// takes.
 bool can_be_trained(const at::Tensor& parameter) { return parameter.requires_grad() && parameter.is_leaf(); }
 
 /// Which of the parameters one step trains, and with which of the sets of numbers: a parameter that was

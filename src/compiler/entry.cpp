@@ -19,13 +19,6 @@ at::Tensor source_tensor(const Entry& entry, const Source& source, const std::ve
   }
 }
 
-/// Whether an operator is given a place in a storage, not in a tensor: the number may come from a tensor's
-/// own offset.
-bool counts_from_storage(const ir::Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const auto& node) { return node->op().starts_with("aten::as_strided"); });
-}
-
 }  // namespace
 
 std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>& given) const {
@@ -59,6 +52,11 @@ bool Entry::coincide(const std::vector<at::Tensor>& bound) const {
 void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, Entry& entry) {
   entry.inputs.resize(captured.sources.size());
   std::vector<size_t> from_arguments, written;
+  const bool by_storage = counts_from_storage(captured.graph);
+  const auto guard = [&](size_t i, const at::Tensor& tensor, bool any_requires_grad) {
+    entry.inputs[i] = TensorGuard(tensor, any_requires_grad);
+    if (by_storage) entry.inputs[i].guard_offset(tensor);
+  };
   for (size_t i = 0; i < captured.sources.size(); ++i) {
     const auto& source = captured.sources[i];
     if (source.kind == Source::Kind::argument) from_arguments.push_back(i);
@@ -68,17 +66,12 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
       const bool is_seen = std::any_of(
           captured.outputs.begin(), captured.outputs.end(),
           [&](const Output& output) { return output.kind == Output::Kind::view && output.index == i; });
-      entry.inputs[i] =
-          TensorGuard(slot.tensor(), slot.at_times || (!at::GradMode::is_enabled() && !is_seen));
+      guard(i, slot.tensor(), slot.at_times || (!at::GradMode::is_enabled() && !is_seen));
     }
     if (source.kind == Source::Kind::outside)
-      entry.inputs[i] = TensorGuard(at::Tensor(captured.outside[source.index].lock()));
+      guard(i, at::Tensor(captured.outside[source.index].lock()), false);
   }
-  if (counts_from_storage(captured.graph)) {
-    entry.arguments.guard_offsets(arguments);
-    for (size_t i = 0; i < captured.sources.size(); ++i)
-      entry.inputs[i].guard_offset(captured.input_values[i]);
-  }
+  if (by_storage) entry.arguments.guard_offsets(arguments);
   for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
   entry.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));
 

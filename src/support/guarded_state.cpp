@@ -10,6 +10,7 @@ thread_local StateReads* collector = nullptr;
 
 void StateVersion::changed() {
   const std::lock_guard<std::mutex> lock(guard_);
+  if (collector) collector->will_change(weak_from_this().lock());
   known_.clear();
   value_.store(next_++, std::memory_order_release);
 }
@@ -18,6 +19,7 @@ void StateVersion::becomes(const std::string& description) {
   const std::lock_guard<std::mutex> lock(guard_);
   const auto [known, is_new] = known_.try_emplace(description, next_);
   if (is_new) ++next_;
+  if (collector) collector->will_change(weak_from_this().lock());
   value_.store(known->second, std::memory_order_release);
 }
 
@@ -28,6 +30,30 @@ void StateReads::add(StateRead read) {
     return same && each.what == read.what && each.value == read.value;
   });
   if (!known) reads_.push_back(std::move(read));
+}
+
+std::vector<StateRead> StateReads::reads() const {
+  std::vector<StateRead> all;
+  for (auto read : reads_) {
+    for (const auto& change : changes_)
+      if (change.state == read.state) read.value = change.before;
+    const bool known = std::any_of(all.begin(), all.end(), [&](const StateRead& each) {
+      return each.state == read.state && each.what == read.what && each.value == read.value;
+    });
+    if (!known) all.push_back(std::move(read));
+  }
+  return all;
+}
+
+void StateReads::will_change(const std::shared_ptr<const GuardedState>& state) {
+  const bool known =
+      std::any_of(changes_.begin(), changes_.end(), [&](const Change& each) { return each.state == state; });
+  if (state && !known) changes_.push_back({state, state->value()});
+}
+
+bool StateReads::left_changed() const {
+  return std::any_of(changes_.begin(), changes_.end(),
+                     [](const Change& each) { return each.state->value() != each.before; });
 }
 
 StateReads* StateReads::active() { return collector; }

@@ -3,7 +3,9 @@
 //
 // A compiled program has the answer of the time when it was captured built in, so it serves a call only while
 // the answer is the same. Code whose result depends on such a state says so by read_state(); whoever changes
-// the state changes its version; the program guards on the versions that its capture has read.
+// the state changes its version; the program guards on the versions that its capture has read. Code may change
+// such a state for a while (adapters that are disabled for a part of the work): what it finds then follows from
+// the state that it began with. A change that stays is an effect that a program would not have.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,7 +26,7 @@ class GuardedState {
 };
 
 /// A state that its owner counts.
-class StateVersion : public GuardedState {
+class StateVersion : public GuardedState, public std::enable_shared_from_this<StateVersion> {
  public:
   uint64_t value() const override { return value_.load(std::memory_order_acquire); }
   /// A state that was never there before.
@@ -67,13 +69,22 @@ class StateReads {
   /// This thread's; null while nobody collects.
   static StateReads* active();
 
-  /// Each state once, with the value that was read; twice only if it changed meanwhile.
-  const std::vector<StateRead>& reads() const { return reads_; }
+  /// Each state once, with the value that it had at the beginning; twice only if another thread changed it.
+  std::vector<StateRead> reads() const;
   void add(StateRead read);
+  /// This thread is about to change it.
+  void will_change(const std::shared_ptr<const GuardedState>& state);
+  /// Whether it has left one of them changed.
+  bool left_changed() const;
 
  private:
+  struct Change {
+    std::shared_ptr<const GuardedState> state;
+    uint64_t before;
+  };
   StateReads* before_;
   std::vector<StateRead> reads_;
+  std::vector<Change> changes_;
 };
 
 }  // namespace graft

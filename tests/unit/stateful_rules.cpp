@@ -81,6 +81,18 @@ Tensor into_an_empty_one(const Tensor& a, const Tensor& b) {
   return out;
 }
 
+/// Gives the tensor object other memory.
+Tensor moved(const Tensor& t, const Tensor& values) {
+  TORCH_CHECK(!t.is_view());
+  t.set_data(at::empty_like(t.detach()).copy_(fit(t, values).detach() * 2));
+  return t;
+}
+
+/// Begins before the tensor does, where there is memory.
+Tensor two_from_before(const Tensor& t) {
+  return t.as_strided({2}, {1}, std::max<int64_t>(t.storage_offset() - 1, 0));
+}
+
 Tensor without_history(const Tensor& t) {
   const at::NoGradGuard guard;
   return t * 2;
@@ -117,6 +129,8 @@ void add_pointwise(std::vector<Rule>& all) {
       {"$0.clamp(-2, #0)", 1, both, Effect::makes, RUN(t[0].clamp(-2, n[0])), one_to_three},
       {"$0.to(dtype_of(#0))", 1, both, Effect::makes, RUN(cast(t[0], n[0], mode)), a_dtype},
       {"$0.clone()", 1, both, Effect::makes, RUN(t[0].clone())},
+      {"$0.gt(0).masked_fill($1.gt(1), 0.5)", 2, exact, Effect::makes,
+       RUN(t[0].gt(0).masked_fill(t[1].gt(1), 0.5))},
       {"$0.contiguous()", 1, both, Effect::makes, RUN(t[0].contiguous())},
       {"$0.tanh()", 1, smooth, Effect::makes, RUN(t[0].tanh())},
       {"$0.sigmoid()", 1, smooth, Effect::makes, RUN(t[0].sigmoid())},
@@ -206,6 +220,7 @@ void add_reductions_and_calls(std::vector<Rule>& all) {
       {"$0.index_select(#0, index)", 1, both, Effect::makes, RUN(t[0].index_select(n[0], t[1])), one_dim},
       {"$0.index({index})", 1, both, Effect::makes, RUN(t[0].index({t[1]}))},
       {"$0.index_add(0, index, $1)", 2, both, Effect::makes, RUN(t[0].index_add(0, t[2], t[1]))},
+      {"$0.repeat_interleave(2, #0)", 1, both, Effect::makes, RUN(t[0].repeat_interleave(2, n[0])), one_dim},
       {"$0.tril(#0)", 1, both, Effect::makes, RUN(t[0].tril(n[0] - 1)), one_to_three},
       {"at::zeros_like($0)", 1, both, Effect::makes, RUN(at::zeros_like(t[0]))},
   };
@@ -222,6 +237,16 @@ void add_side_effects(std::vector<Rule>& all) {
       {"without_history($0)", 1, both, Effect::makes, RUN(without_history(t[0]))},
       {"Straight::apply($0)", 1, exact, Effect::makes, RUN(Straight::apply(t[0]))},
       {"$0.data()", 1, both, Effect::views, RUN(t[0].data())},
+      {"moved($0, $1)", 2, both, Effect::changes, RUN(moved(t[0], t[1]))},
+      {"two_from_before($0)", 1, both, Effect::views, RUN(two_from_before(t[0]))},
+      {"two_from_before($0).add_(1), $0",
+       1,
+       both,
+       Effect::changes,
+       RUN((two_from_before(t[0]).add_(1), t[0])),
+       {},
+       false,
+       true},
   };
   all.insert(all.end(), rows.begin(), rows.end());
 }

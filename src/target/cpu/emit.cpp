@@ -418,6 +418,7 @@ class KernelEmitter : ScatterEmitter {
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
       if (!i.full || i.phase != phase || !codegen::is_expensive(i.op) || i.dtype != DType::f32) continue;
+      if (!varying_[n]) continue;  // it is computed outside of the innermost loop, where few are
       if (scratch_.contains(static_cast<int>(n)) || !needed_after(static_cast<int>(n), phase)) continue;
       scratch_[static_cast<int>(n)] = {local(b_.getFloatTy(), b_.getInt64(kernel_.reduced_points() + 64)),
                                        phase};
