@@ -206,7 +206,7 @@ struct StepCore::Impl {
     {
       const at::AutoGradMode on(true);
       const auto loss = loss_of();
-      if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad())
+      if (!loss.defined() || loss.numel() != 1 || !loss.requires_grad() || wanted.empty())
         throw UsageError("[compile_step] the loss must be one number that depends on a trained parameter");
       shown = loss.detach();  // before the backward: where this call stands, the forward ends
       grads = torch::autograd::grad({loss}, wanted, {}, std::nullopt, false, /*allow_unused=*/true);

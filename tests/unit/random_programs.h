@@ -61,6 +61,11 @@ inline Ints a_row(Random& r, const Tensors& t) {
   return {d, t[0].dim() ? r.number(-t[0].size(d), t[0].size(d) - 1) : 0};
 }
 inline Ints one_to_three(Random& r, const Tensors&) { return {r.number(1, 3)}; }
-inline Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 6)}; }
+inline at::ScalarType dtype_of(int64_t i) {
+  constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,
+                                    at::kLong,   at::kInt,   at::kChar, at::kShort};
+  return all[i];
+}
+inline Ints a_dtype(Random& r, const Tensors&) { return {r.number(0, 7)}; }
 
 }  // namespace graft::random_programs

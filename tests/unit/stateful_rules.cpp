@@ -9,12 +9,6 @@ namespace {
 
 using namespace random_programs;
 
-at::ScalarType dtype_of(int64_t i) {
-  constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,
-                                    at::kLong,   at::kInt,   at::kChar};
-  return all[i];
-}
-
 /// Whole dtypes have no infinities: what a cast makes of them is each CPU's own.
 Tensor cast(const Tensor& t, int64_t dtype, const Mode& mode) {
   const auto to = dtype_of(dtype);

@@ -50,9 +50,8 @@ OptimizerConfig graft_optimizer(const Program& program) {
 
 Callee eager_step(const Program& program, const World& world) {
   const auto cell = world.cells[0];
-  Tensors trained;
-  for (const auto& parameter : cell->parameters())
-    if (parameter.requires_grad()) trained.push_back(parameter);
+  // All of them: those that require a gradient get one.
+  const Tensors trained = cell->parameters();
   const auto optimizer = torch_optimizer(program, trained);
   return [cell, trained, optimizer, clip = program.clip](const Tensors& given) -> Tensors {
     optimizer->zero_grad();

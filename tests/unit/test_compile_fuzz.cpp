@@ -41,12 +41,6 @@ Ints one_dim_and_size(Random& r, const Tensors& t) {
   const auto d = any_dim(r, t[0]);
   return {d, t[0].dim() ? std::max<int64_t>(t[0].size(d), 1) : 1};
 }
-at::ScalarType dtype_of(int64_t i) {
-  constexpr at::ScalarType all[] = {at::kDouble, at::kFloat, at::kLong,    at::kInt,
-                                    at::kShort,  at::kHalf,  at::kBFloat16};
-  return all[i];
-}
-
 /// A change through a view of a copy.
 template <class F>
 Tensor changed(const Tensor& t, F change) {
