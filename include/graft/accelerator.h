@@ -52,7 +52,7 @@ class ToFloat : public LeafVisitor {
 
 template <class M>
 struct ForwardOf {
-  using type = typename SignatureOf<decltype(&M::forward)>::type;
+  using type = typename ForwardSignature<M>::type;
 };
 template <class M>
   requires std::is_base_of_v<PreTrainedModel, M> || std::is_base_of_v<PeftModel, M>

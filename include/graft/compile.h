@@ -12,9 +12,11 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "graft/error.h"
@@ -278,6 +280,27 @@ template <class S>
 struct SignatureOf<std::function<S>> {
   using type = S;
 };
+
+template <class M>
+concept HasOneForward = requires { typename std::type_identity<decltype(&M::forward)>::type; };
+template <class M>
+concept TakesATensor = requires(M& module, const at::Tensor& x) {
+  { module.forward(x) } -> std::same_as<at::Tensor>;
+};
+
+/// Of a module's forward(). Of several, or of a template (torch::nn::Sequential), the one that takes a
+/// tensor.
+template <class M>
+struct ForwardSignature {
+  static_assert(TakesATensor<M>,
+                "forward() is overloaded, or a template, and does not take one tensor: compile a lambda that "
+                "calls it, and name the module: compile(f, options, {module})");
+  using type = at::Tensor(const at::Tensor&);
+};
+template <HasOneForward M>
+struct ForwardSignature<M> {
+  using type = typename SignatureOf<decltype(&M::forward)>::type;
+};
 }  // namespace detail
 
 /// Any callable over tensors. The modules it works on, if named, have their parameters and buffers bound by
@@ -294,7 +317,7 @@ auto compile(F function, const CompileOptions& options = {},
 template <class M>
   requires std::is_base_of_v<torch::nn::Module, M>
 auto compile(const std::shared_ptr<M>& module, const CompileOptions& options = {}) {
-  using Signature = typename detail::SignatureOf<decltype(&M::forward)>::type;
+  using Signature = typename detail::ForwardSignature<M>::type;
   return Compiled<Signature>(
       [module](auto&&... args) { return module->forward(std::forward<decltype(args)>(args)...); }, {module},
       options);

@@ -84,7 +84,7 @@ void PeftModel::State::refresh() {
     // the others' tensors.
     if (!works && adapter->rests) continue;
     for (auto& [key, tensor, trainable] : adapter->tensors())
-      tensor.set_requires_grad(works && adapter->trainable && trainable);
+      set_trained(tensor, works && adapter->trainable && trainable);
     adapter->rests = !works;
   }
   std::sort(working.begin(), working.end());

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/SequenceNumber.h>
 #include <torch/autograd.h>
 
 #include <unordered_map>
@@ -11,31 +12,21 @@
 #include "capture/recorder.h"
 #include "graft/error.h"
 #include "ir/verifier.h"
+#include "support/trained_at_times.h"
 
 namespace graft {
 namespace {
 
 /// Parameters that are trained at times have gradients in the program, also while they are frozen; and
 /// without gradients, too, torch takes products apart in another way where a factor may want one.
-class WithGradients {
- public:
-  explicit WithGradients(const ModuleTree& modules) {
-    for (const auto& slot : modules.slots())
-      if (const auto& tensor = slot.tensor();
-          slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad())
-        frozen_.push_back(tensor);
-    set(true);
-  }
-  ~WithGradients() { set(false); }
-  WithGradients(const WithGradients&) = delete;
-  WithGradients& operator=(const WithGradients&) = delete;
-
- private:
-  void set(bool on) {
-    for (auto& tensor : frozen_) tensor.set_requires_grad(on);
-  }
-  std::vector<at::Tensor> frozen_;
-};
+std::vector<at::Tensor> frozen_just_now(const ModuleTree& modules) {
+  std::vector<at::Tensor> frozen;
+  for (const auto& slot : modules.slots())
+    if (const auto& tensor = slot.tensor();
+        slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad())
+      frozen.push_back(tensor);
+  return frozen;
+}
 
 class Session {
  public:
@@ -56,7 +47,8 @@ class Session {
   }
 
   Observed run() {
-    const WithGradients at_times(*request_.modules);
+    const TrainedForNow at_times(frozen_just_now(*request_.modules));
+    const auto first_node = at::sequence_number::peek();
     try {
       enter_arguments();
       observed_.outputs = (*request_.function)(request_.arguments);
@@ -68,6 +60,10 @@ class Session {
       throw;
     }
     recorder().stop();
+    if (!at_times.parameters().empty()) {
+      forget_leaves(observed_.outputs, at_times.parameters(), first_node);
+      forget_leaves(marked_, at_times.parameters(), first_node);
+    }
     observed_.broken = recorder().broken();
     observed_.backtrace = recorder().backtrace();
     observed_.generators = recorder().generators();

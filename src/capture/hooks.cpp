@@ -1,8 +1,10 @@
 #include "capture/hooks.h"
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -52,6 +54,59 @@ BackwardEndsAt::~BackwardEndsAt() {
     saved->hooks.swap();
     saved->retained.swap();
     saved->edges.swap();
+  }
+}
+
+namespace {
+
+/// The nodes that tensors were computed by, from a number on, each after those that it leads to.
+std::vector<torch::autograd::Node*> nodes_since(const std::vector<at::Tensor>& tensors, uint64_t since) {
+  std::vector<torch::autograd::Node*> found, waiting;
+  std::unordered_set<const torch::autograd::Node*> seen;
+  const auto visit = [&](torch::autograd::Node* node) {
+    if (node && node->sequence_nr() >= since && seen.insert(node).second) waiting.push_back(node);
+  };
+  for (const auto& tensor : tensors)
+    visit(tensor.defined() ? const_cast<torch::autograd::Node*>(history_of(tensor)) : nullptr);
+  while (!waiting.empty()) {
+    auto* node = waiting.back();
+    waiting.pop_back();
+    if (dynamic_cast<torch::autograd::AccumulateGrad*>(node)) continue;
+    found.push_back(node);
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  std::ranges::sort(found, {}, [](const auto* node) { return node->sequence_nr(); });
+  return found;
+}
+
+}  // namespace
+
+void forget_leaves(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& leaves, uint64_t since) {
+  std::unordered_set<const c10::TensorImpl*> gone;
+  for (const auto& leaf : leaves) gone.insert(leaf.unsafeGetTensorImpl());
+  std::unordered_set<const torch::autograd::Node*> dead;
+  const auto leads_nowhere = [&](const torch::autograd::Edge& edge) {
+    if (!edge.is_valid()) return true;
+    if (const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get()))
+      return gone.contains(end->variable.unsafeGetTensorImpl());
+    return dead.contains(edge.function.get());
+  };
+  for (auto* node : nodes_since(tensors, since)) {
+    auto& edges = node->*reveal(EdgesTag{});
+    bool any = false;
+    for (auto& edge : edges)
+      if (leads_nowhere(edge))
+        edge = torch::autograd::Edge();
+      else
+        any = true;
+    if (!any) dead.insert(node);
+  }
+  for (auto& tensor : tensors) {
+    if (!tensor.defined() || !dead.contains(history_of(tensor))) continue;
+    if (tensor.is_view())
+      tensor = tensor.detach();
+    else
+      tensor.detach_();
   }
 }
 

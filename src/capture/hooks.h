@@ -21,6 +21,10 @@ class BackwardEndsAt {
   std::vector<std::unique_ptr<Saved>> saved_;
 };
 
+/// Takes leaves out of the histories of tensors, as far as these were made after the node of that number:
+/// they are as if the leaves had not required gradients. What is left without a history has none.
+void forget_leaves(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& leaves, uint64_t since);
+
 /// How many hooks there are on tensors, and how many of them keep their gradients.
 size_t marks_of(const std::vector<at::Tensor>& tensors);
 

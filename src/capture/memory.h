@@ -67,8 +67,8 @@ class Memory {
 
   /// Tensors that are still alive, with the call that made each.
   void each_alive(const std::function<void(const c10::TensorImpl*, const Place&)>& see) const;
-  /// Storages that are still alive, with a region of each that the function made; those that inputs lie in are
-  /// left out.
+  /// Storages that are still alive, with a region of each that the function made; those that inputs lie in
+  /// are left out.
   void each_alive_storage(const std::function<void(const c10::StorageImpl*, const Region&)>& see) const;
 
  private:

@@ -11,6 +11,12 @@ namespace graft {
 bool reads_on_host(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::data_dependent_output); }
 bool draws_numbers(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::nondeterministic_seeded); }
 
+bool draws_numbers(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  if (!draws_numbers(op)) return false;
+  const auto place = op.schema().argumentIndexWithName("dropout_p");
+  return !place || arguments[static_cast<size_t>(*place)].toDouble() != 0;
+}
+
 bool gives_no_tensor(const c10::OperatorHandle& op) {
   const auto& returns = op.schema().returns();
   return !returns.empty() && std::none_of(returns.begin(), returns.end(), [](const c10::Argument& r) {

@@ -21,6 +21,8 @@ void each_tensor(const c10::IValue& value, F f) {
 
 bool reads_on_host(const c10::OperatorHandle& op);
 bool draws_numbers(const c10::OperatorHandle& op);
+/// With these arguments: attention without dropout does not.
+bool draws_numbers(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 /// promote_types and the like.
 bool gives_no_tensor(const c10::OperatorHandle& op);
 /// With these arguments. Indexing with numbers gives a known shape; only masks make it depend on the data.

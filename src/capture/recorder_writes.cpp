@@ -103,7 +103,7 @@ void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
 void Recorder::refuse_effects(const Call& call) const {
   if (effects_) return;
   const auto refuse = [&](const char* what) { throw Error(name_of(call.op) + " " + what); };
-  if (draws_numbers(call.op)) refuse("draws random numbers");
+  if (draws_numbers(call.op, call.given)) refuse("draws random numbers");
   const auto& arguments = call.op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite()) continue;

@@ -5,6 +5,8 @@
 
 #include <unordered_map>
 
+#include "capture/capture.h"
+#include "capture/ivalue.h"
 #include "ir/arguments.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
@@ -13,8 +15,15 @@
 namespace graft {
 namespace {
 
-at::Tensor widened(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_floating_point() ? tensor.detach().to(at::kDouble) : tensor;
+/// Its elements lie as they do in the tensor, gaps included: operators that make views may name strides. And
+/// where one names a place in the storage, as far from its start.
+at::Tensor widened(const at::Tensor& tensor, bool at_its_offset) {
+  if (!tensor.defined() || !tensor.is_floating_point()) return tensor;
+  const auto row = row_of(tensor.detach());
+  const int64_t offset = at_its_offset ? tensor.storage_offset() : 0;
+  const auto memory = at::empty({offset + row.numel()}, row.options().dtype(at::kDouble));
+  memory.slice(0, offset).copy_(row);
+  return memory.as_strided(tensor.sizes(), tensor.strides(), offset);
 }
 
 /// Half of the distance from 1 to the next number of a dtype; 0 for one that does not round.
@@ -96,9 +105,10 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
                             [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
                               if (ir::must_run(node)) drawn[&node] = made;
                             });
-    for (const auto& input : inputs) wide_inputs_.push_back(widened(input));
+    const bool by_storage = counts_from_storage(graph);
+    for (const auto& input : inputs) wide_inputs_.push_back(widened(input, by_storage));
     for (const auto* node : random)
-      for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made));
+      for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false));
     precise_ = ref::interpret(wide_, wide_inputs_, generators);
   } catch (const std::exception&) {
     plain_.clear();
@@ -112,8 +122,9 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (const auto found = rounding_.find(wide_.inputs()[i].get());
         found != rounding_.end() && inputs[i].defined()) {
-      inputs[i] = inputs[i].clone();
-      perturb(inputs[i], amplitude_of(found->second), generator_);
+      inputs[i] = copy_as_it_lies(inputs[i], inputs[i].storage_offset());
+      auto row = row_of(inputs[i]);
+      perturb(row, amplitude_of(found->second), generator_);
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // Views round nothing; a result that is one all the same (reshape) shows memory of this run alone.

@@ -342,6 +342,64 @@ void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const
   }
 }
 
+/// Whether it depends on one of the leaves that require a gradient just now.
+bool Program::has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const {
+  std::call_once(looked_for_reached_, [&] {
+    const size_t first = captured_.inputs().size() - tangent_types_.size();
+    for (size_t k = 0; k < tangent_types_.size(); ++k) {
+      std::unordered_set<const ir::Value*> values{captured_.inputs()[first + k].get()};
+      for (const auto& node : captured_.nodes()) {
+        const auto inputs = node->inputs();
+        if (std::none_of(inputs.begin(), inputs.end(), [&](const auto* v) { return values.contains(v); }))
+          continue;
+        for (const auto& output : node->outputs()) values.insert(output.get());
+      }
+      auto& reached = reached_.emplace_back();
+      for (const auto& gradient : gradients_)
+        reached.push_back(gradient.result && values.contains(captured_.results()[*gradient.result]));
+    }
+  });
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (leaves[i].defined() && leaves[i].requires_grad() && reached_[tangent][i]) return true;
+  return false;
+}
+
+/// Gives outputs their history: those that depend on what requires a gradient now.
+void Program::differentiate(const std::shared_ptr<Pass>& pass, const std::vector<at::Tensor>& outputs,
+                            const std::vector<at::Tensor>& leaves) const {
+  const auto asks = [](const at::Tensor& leaf) { return !leaf.defined() || leaf.requires_grad(); };
+  const bool all = std::ranges::all_of(leaves, asks);
+  std::vector<at::Tensor> differentiated;
+  std::vector<size_t> tangent_of;  // in the order of these, among all tangents
+  std::vector<std::optional<size_t>> place_of;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i].kind != Output::Kind::computed || !outputs_[i].requires_grad) continue;
+    const size_t tangent = place_of.size();
+    const bool depends = all || has_gradient_by(tangent, leaves);
+    place_of.push_back(depends ? std::optional(differentiated.size()) : std::nullopt);
+    if (!depends) continue;
+    differentiated.push_back(outputs[i]);
+    tangent_of.push_back(tangent);
+  }
+  if (differentiated.empty()) return;
+  std::vector<std::vector<size_t>> computed_from;
+  for (const size_t tangent : tangent_of) {
+    auto& from = computed_from.emplace_back();
+    for (const size_t other : computed_from_[tangent])
+      if (place_of[other]) from.push_back(*place_of[other]);
+  }
+  connect(
+      differentiated, computed_from, leaves,
+      [self = shared_from_this(), pass, tangent_of, count = place_of.size()](
+          const std::vector<at::Tensor>& given, bool last) {
+        if (given.size() == count) return self->backward(*pass, given, last);
+        std::vector<at::Tensor> tangents(count);
+        for (size_t i = 0; i < given.size(); ++i) tangents[tangent_of[i]] = given[i];
+        return self->backward(*pass, tangents, last);
+      },
+      /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
+}
+
 std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   const auto pass = std::make_shared<Pass>(std::move(finished));
   for (const auto& mutation : mutations_) {
@@ -355,25 +413,13 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   }
   auto outputs = outputs_of(*pass);
   pass->results.clear();
-  std::vector<at::Tensor> differentiated, leaves = std::move(pass->leaves);
-  for (size_t i = 0; trains() && i < outputs_.size(); ++i)
-    if (outputs_[i].kind == Output::Kind::computed && outputs_[i].requires_grad)
-      differentiated.push_back(outputs[i]);
+  auto leaves = std::move(pass->leaves);
   if (leaves.empty())
     for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
   // What the outputs do not depend on has no place in their history.
   for (size_t i = 0; i < leaves.size(); ++i)
     if (!gradients_[i].result) leaves[i] = at::Tensor();
-  // All of the leaves may be frozen just now.
-  if (!differentiated.empty() && std::any_of(leaves.begin(), leaves.end(), [](const at::Tensor& leaf) {
-        return leaf.defined() && leaf.requires_grad();
-      }))
-    connect(
-        differentiated, computed_from_, leaves,
-        [self = shared_from_this(), pass](const std::vector<at::Tensor>& tangents, bool last) {
-          return self->backward(*pass, tangents, last);
-        },
-        /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
+  if (trains()) differentiate(pass, outputs, leaves);
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (outputs_[i].kind == Output::Kind::part)
       outputs[i] = strided_view(outputs[outputs_[i].index], outputs_[i]);

@@ -77,7 +77,10 @@ class Program : public std::enable_shared_from_this<Program> {
   void note_contents(Pass& pass) const;
   void check_unchanged(const Pass& pass) const;
   void find_dependent_outputs();
+  bool has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const;
   std::vector<at::Tensor> outputs_of(const Pass& pass) const;
+  void differentiate(const std::shared_ptr<Pass>& pass, const std::vector<at::Tensor>& outputs,
+                     const std::vector<at::Tensor>& leaves) const;
   void separate(const Pass& pass, std::vector<at::Tensor>& outputs) const;
 
   ir::Graph captured_;
@@ -106,6 +109,10 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<ir::TensorType> tangent_types_;
   /// For each output with a gradient, in their order: the earlier or later ones that it is computed from.
   std::vector<std::vector<size_t>> computed_from_;
+  /// For each of them, which of the gradients depend on its tangent. Only asked for where some of the leaves
+  /// are frozen.
+  mutable std::once_flag looked_for_reached_;
+  mutable std::vector<std::vector<bool>> reached_;
   /// Outputs that the program has in memory of others, or of inputs, and the function has not: they are
   /// copied. The same in every call, so they are looked for once.
   mutable std::once_flag looked_for_shared_;

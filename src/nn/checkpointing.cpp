@@ -93,21 +93,22 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     variable_list inputs, wanted;
     inputs.reserve(count);
     wanted.reserve(kept.size());
-    for (size_t i = 0; i < count; ++i) {
-      inputs.push_back(kept[i].detach().set_requires_grad(kept[i].requires_grad()));
-      if (inputs[i].requires_grad()) wanted.push_back(inputs[i]);
+    // What was frozen since the forward pass has no gradient.
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (i < count) inputs.push_back(kept[i].detach().set_requires_grad(kept[i].requires_grad()));
+      if (kept[i].requires_grad()) wanted.push_back(i < count ? inputs[i] : kept[i]);
     }
-    wanted.insert(wanted.end(), kept.begin() + static_cast<int64_t>(count), kept.end());
     at::Tensor y;
     {
       at::AutoGradMode with_grad(true);
       y = saved->surroundings.during([&] { return saved->block(inputs); });
     }
-    auto found =
-        torch::autograd::grad({y}, wanted, {grads[0]}, /*retain_graph=*/std::nullopt, /*create_graph=*/false,
-                              /*allow_unused=*/true);
-    for (size_t i = 0; i < count; ++i)
-      if (!inputs[i].requires_grad()) found.insert(found.begin() + static_cast<int64_t>(i), at::Tensor());
+    variable_list found;
+    if (!wanted.empty())
+      found = torch::autograd::grad({y}, wanted, {grads[0]}, /*retain_graph=*/std::nullopt,
+                                    /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t i = 0; i < kept.size(); ++i)
+      if (!kept[i].requires_grad()) found.insert(found.begin() + static_cast<int64_t>(i), at::Tensor());
     found.emplace_back();  // the block itself
     return found;
   }

@@ -305,6 +305,104 @@ TEST(AdapterRouting, AMergedLayerOfTheAdaptersOwnDoesNotTrainIt) {
   EXPECT_TRUE(at::equal(peft->forward(inputs).logits, before)) << "the merged weight is a copy";
 }
 
+void expect_same_gradients(const PeftModel& mine, const PeftModel& theirs, const std::string& adapter) {
+  const auto got = mine.trainable_tensors(adapter), want = theirs.trainable_tensors(adapter);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const auto& [key, tensor] = want[i];
+    const auto& [same_key, twin] = got[i];
+    ASSERT_EQ(key, same_key);
+    EXPECT_EQ(twin.requires_grad(), tensor.requires_grad()) << key;
+    ASSERT_EQ(twin.grad().defined(), tensor.grad().defined()) << key;
+    if (tensor.grad().defined()) EXPECT_EQ(not_near(twin.grad(), tensor.grad()), "") << key;
+  }
+}
+
+/// The distance from what the model says without adapters, as in preference training. Where the adapters were
+/// disabled already, the end of the function's own scope enables them.
+TEST(AdapterRouting, AFunctionThatDisablesAdaptersForAWhile) {
+  const auto distance = [](const std::shared_ptr<PeftModel>& peft) {
+    return [peft](const ModelInputs& in) {
+      Tensor reference;
+      {
+        const auto off = peft->disable_adapter();
+        const at::NoGradGuard no_grad;
+        reference = peft->forward(in).logits;
+      }
+      return (peft->forward(in).logits - reference).square().mean();
+    };
+  };
+  const std::vector<Change> between{{"nothing", [](PeftModel&) {}},
+                                    {"disable_adapters", [](PeftModel& m) { m.disable_adapters(); }},
+                                    {"merge_adapter", [](PeftModel& m) { m.merge_adapter(); }}};
+  for (const auto named : {none, peft_itself})
+    for (const auto& change : between) {
+      SCOPED_TRACE(change.name);
+      const auto mine = peft_of(lora_scene()), theirs = peft_of(lora_scene());
+      const auto inputs = inputs_of(lora_scene());
+      const auto fast = compile(distance(mine), {}, named(mine));
+      const auto graphs = counters().graphs;
+      for (int i = 0; i < 8; ++i) {
+        if (i == 3) change.make(*mine), change.make(*theirs);
+        const auto got = fast(inputs), want = distance(theirs)(inputs);
+        EXPECT_EQ(not_near(got, want), "") << i;
+        ASSERT_EQ(got.requires_grad(), want.requires_grad()) << i;
+        for (const auto& model : {mine, theirs}) model->zero_grad();
+        if (want.requires_grad()) got.backward(), want.backward();
+        expect_same_gradients(*mine, *theirs, "a0");
+      }
+      EXPECT_LE(counters().graphs - graphs, 2) << "no program for each call";
+    }
+}
+
+/// A watched call has gradients by frozen adapters, so that a program has them. Where no program is made,
+/// nobody sees that.
+TEST(AdapterRouting, AWatchedCallThatEndsInABreakTrainsNoFrozenAdapter) {
+  const auto peft = peft_of(lora_scene());
+  peft->set_adapter("a1");
+  const auto inputs = inputs_of(lora_scene());
+  const auto run = [&](const std::vector<std::string>& names) {
+    const auto loss_of = [&](const ModelInputs& in) {
+      auto loss = peft->forward(in, {.adapter_names = names}).logits.square().mean();
+      if (loss.item<double>() < 0) loss = -loss;
+      return loss;
+    };
+    const auto fast = compile(loss_of, {}, {peft});
+    for (int i = 0; i < 3; ++i) {
+      peft->zero_grad();
+      const auto got = fast(inputs);
+      ASSERT_EQ(got.requires_grad(), loss_of(inputs).requires_grad()) << i;
+      if (got.requires_grad()) got.backward();
+      for (const auto& [key, tensor] : peft->trainable_tensors("a0"))
+        EXPECT_FALSE(tensor.grad().defined()) << i << " " << key;
+    }
+  };
+  const auto rows = static_cast<size_t>(inputs.input_ids.size(0));
+  run(std::vector<std::string>(rows, "a0"));
+  auto mixed = std::vector<std::string>(rows, "a1");
+  mixed[0] = "a0";
+  run(mixed);
+}
+
+TEST(AdapterRouting, CheckpointedBlocksBesideAnAdapterThatRests) {
+  const auto mine = peft_of(lora_scene()), theirs = peft_of(lora_scene());
+  const auto inputs = inputs_of(lora_scene());
+  for (const auto& model : {mine, theirs}) {
+    model->base_model()->gradient_checkpointing_enable();
+    model->train();
+  }
+  const auto fast = compile(mine, {.fullgraph = true});
+  for (int i = 0; i < 4; ++i) {
+    for (const auto& model : {mine, theirs}) {
+      model->set_adapter(i % 2 == 0 ? "a0" : "a1");
+      model->zero_grad();
+    }
+    fast(inputs).logits.square().mean().backward();
+    theirs->forward(inputs).logits.square().mean().backward();
+    for (const auto* name : {"a0", "a1"}) expect_same_gradients(*mine, *theirs, name);
+  }
+}
+
 TEST(AdapterRouting, AccessorsGiveCopiesWhileAdaptersChange) {
   const auto peft = peft_of(lora_scene());
   std::atomic<bool> done{false};

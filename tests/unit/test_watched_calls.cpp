@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include "graft/compile.h"
 
@@ -317,6 +320,17 @@ TEST(WatchedCalls, DataPointersTakenInsideEndTheCapture) {
     EXPECT_TRUE(same(fast(x), f(x)));
   }
   EXPECT_EQ(counters().graphs, 0);
+}
+
+/// Its forward() is a template.
+TEST(WatchedCalls, Sequential) {
+  const torch::nn::Sequential model(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 2));
+  const auto fast = compile(model, {.fullgraph = true});
+  for (int i = 0; i < 4; ++i) {
+    auto layers = model;
+    const auto x = at::randn({3, 4});
+    EXPECT_TRUE(at::allclose(fast(x), layers->forward(x), 1e-5, 1e-6));
+  }
 }
 
 }  // namespace
