@@ -457,13 +457,13 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
     return;
   }
   if (source) {
-    const auto place = *memory_.find(*source);
     if (value.producer()->op() == "aten::as_strided") {
       const Aside aside;
-      if (!lies_within(made, place.region->type, place.region->offset))
+      // Also within memory that is known: its gradient is lost where the tensor has no elements.
+      if (!lies_within(made, type_of(*source), source->storage_offset()))
         return break_at(call.op, "shows memory that the tensor does not cover");
     }
-    memory_.enter_view(made, place, value);
+    memory_.enter_view(made, *memory_.find(*source), value);
     return;
   }
   memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;
