@@ -113,7 +113,7 @@ class Recorder {
   void record_new_sizes(Call& call);
   void run_write(Call& call, const FunctionalForm& form, Write& write);
   bool may_write(const at::Tensor& tensor, const c10::OperatorHandle& op);
-  static bool reads_what_it_writes(const Call& call, const Write& write);
+  static bool reads_what_it_writes(const Call& call, const FunctionalForm& form, const Write& write);
   void enter_result(const Call& call, const at::Tensor& made, ir::Value& value);
   void enter_resized(const Call& call, const at::Tensor& tensor, ir::Value& value);
   ir::Node& add_node(const c10::OperatorHandle& op, std::vector<ir::NamedArgument> arguments,

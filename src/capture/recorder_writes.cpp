@@ -6,6 +6,7 @@
 #include "capture/recorded_call.h"
 #include "capture/recorder.h"
 #include "graft/error.h"
+#include "ir/op_traits.h"
 
 namespace graft {
 
@@ -38,18 +39,23 @@ struct Recorder::Write {
   std::vector<ir::TensorType> types;  // of the twin's results
 };
 
-/// Whether what it gives depends on the order in which it goes over the elements.
-bool Recorder::reads_what_it_writes(const Call& call, const Write& write) {
+/// Whether what it gives depends on the order in which it goes over the elements: it reads some that it
+/// writes, in places of others. One that goes element by element may read what lies just where it writes.
+bool Recorder::reads_what_it_writes(const Call& call, const FunctionalForm& form, const Write& write) {
   const Aside aside;
   const auto lies_alike = [](const at::Tensor& a, const at::Tensor& b) {
     return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
   };
+  const bool by_element = ir::kind_of(name_of(form.op)) == ir::OpKind::pointwise;
   bool found = false;
-  for (const auto& value : call.given)
-    each_tensor(value, [&](const at::Tensor& read) {
+  for (size_t i = 0; i < call.given.size(); ++i) {
+    const bool is_written = std::ranges::find(form.mutated, i) != form.mutated.end();
+    each_tensor(call.given[i], [&](const at::Tensor& read) {
       for (const auto& written : write.mutated)
-        found |= !lies_alike(read, written) && have_common_elements(read, written);
+        found |=
+            !((by_element || is_written) && lies_alike(read, written)) && have_common_elements(read, written);
     });
+  }
   return found;
 }
 
@@ -136,7 +142,7 @@ void Recorder::record_write(Call& call) {
     });
   for (const auto& t : write.mutated)
     if (!reason_.empty() || !may_write(t, call.op)) return call.pass();
-  if (reads_what_it_writes(call, write)) {
+  if (reads_what_it_writes(call, *form, write)) {
     break_at(call.op, "reads elements that it overwrites in places of others");
     return call.pass();
   }

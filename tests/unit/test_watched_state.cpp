@@ -275,6 +275,9 @@ TEST(WatchedState, ACopyOverWhatItReadsRunsAsItIs) {
     return x.view({2, 3}).slice(1, 1, 3).copy_(x.view({2, 3}).slice(1, 0, 2)).clone();
   };
   expect_same_calls(f, numbers);
+  const auto index = at::tensor({2, 0, 2, 1, 5, 0});
+  expect_same_calls([&](Tensor x) { return x.index_add_(0, index, x).clone(); }, numbers);
+  expect_same_calls([&](Tensor x) { return x.scatter_add_(0, index, x).clone(); }, numbers);
 }
 
 /// What the code asks for by its name is rounded, also where a kernel goes on with it.
