@@ -85,6 +85,9 @@ struct CaptureRequest {
   bool gradients;       ///< also the backward pass, for every input that requires a gradient
   bool throws = false;  ///< what no graph can hold ends the function with a GraphBreak
   std::vector<at::Generator> generators = {};  ///< that the function is known to draw from
+  /// Whether the outputs are to be differentiated once more. If not, what eager code saved goes as the
+  /// backward pass is seen: page after page that need not be new.
+  bool keep_history = true;
 };
 
 class Recorder;

@@ -280,8 +280,11 @@ void EagerCall::undo() const {
   before.restore();
 }
 
-EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws,
-                       const std::vector<at::Generator>& generators) {
+EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules,
+                       const CompileOptions& options, const Program* program) {
+  // Who may get the outputs: the caller, in place of a program's; a comparison of a part of their gradients.
+  const bool keep_history = !options.fullgraph || options.on_mismatch == OnMismatch::eager ||
+                            (program && !program->partial_backwards().empty());
   Made made;
   const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
     made = original(tensors);
@@ -293,7 +296,8 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   RandomState before({}, call.tensors);
   auto observed = [&] {
     try {
-      return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), throws, generators});
+      return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), options.fullgraph,
+                      program ? program->generators() : std::vector<at::Generator>(), keep_history});
     } catch (const GraphBreak&) {
       before.restore();
       throw;
@@ -302,7 +306,7 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   if (observed.capture && reads.left_changed()) {
     observed.broken = "[capture] the function changes which adapters are at work, or a layer of a model";
     observed.capture.reset();
-    if (throws) {
+    if (options.fullgraph) {
       observed.undo();
       before.restore();
       throw GraphBreak(observed.broken);

@@ -17,9 +17,10 @@ struct EagerCall {
   void undo() const;
 };
 
-/// With `throws` a GraphBreak where no graph can hold what it does; then it is as if it had not been called.
-EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules, bool throws,
-                       const std::vector<at::Generator>& generators = {});
+/// With `fullgraph` a GraphBreak where no graph can hold what it does; then it is as if it had not been
+/// called. `program`: that it will be compared with; null if there is none yet.
+EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules,
+                       const CompileOptions& options, const Program* program = nullptr);
 
 /// Runs the program, as later calls do, on copies of what the function was given, and compares all that a
 /// caller can see. Gives the call's result. Mismatch, and then `eager` is undone; or the entry is distrusted,

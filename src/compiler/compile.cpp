@@ -186,7 +186,7 @@ Made Core::Impl::watch_and_compile(const Flat& call, const Original& original, c
     add_break(std::move(entry));
     return original(call.tensors);
   }
-  auto eager = call_eagerly(call, original, *entry->modules, options.fullgraph);
+  auto eager = call_eagerly(call, original, *entry->modules, options);
   return compile_watched(std::move(entry), eager, call);
 }
 
@@ -262,7 +262,7 @@ Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const F
 
 /// The function itself runs, and the program beside it on copies.
 Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original, const Surroundings& now) {
-  auto eager = call_eagerly(call, original, *entry.modules, options.fullgraph, entry.program->generators());
+  auto eager = call_eagerly(call, original, *entry.modules, options, entry.program.get());
   auto& observed = eager.observed;
   if (!observed.capture) {
     give_up(entry, observed.broken);
