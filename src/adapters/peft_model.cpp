@@ -83,8 +83,10 @@ void PeftModel::State::refresh() {
     // Who rested and goes on resting is left alone: loading the two hundredth adapter must not go through all
     // the others' tensors.
     if (!works && adapter->rests) continue;
-    for (auto& [key, tensor, trainable] : adapter->tensors())
-      set_trained(tensor, works && adapter->trainable && trainable);
+    for (auto& [key, tensor, trainable] : adapter->tensors()) {
+      will_switch(tensor.unsafeGetTensorImpl());
+      tensor.set_requires_grad(works && adapter->trainable && trainable);
+    }
     adapter->rests = !works;
   }
   std::sort(working.begin(), working.end());

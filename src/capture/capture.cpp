@@ -18,15 +18,35 @@ namespace graft {
 namespace {
 
 /// Parameters that are trained at times have gradients in the program, also while they are frozen; and
-/// without gradients, too, torch takes products apart in another way where a factor may want one.
-std::vector<at::Tensor> frozen_just_now(const ModuleTree& modules) {
-  std::vector<at::Tensor> frozen;
-  for (const auto& slot : modules.slots())
-    if (const auto& tensor = slot.tensor();
-        slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad())
-      frozen.push_back(tensor);
-  return frozen;
-}
+/// without gradients, too, torch takes products apart in another way where a factor may want one. What the
+/// code itself switches meanwhile stays as it says.
+class WithGradients {
+ public:
+  explicit WithGradients(const ModuleTree& modules) {
+    for (const auto& slot : modules.slots())
+      if (const auto& tensor = slot.tensor();
+          slot.at_times && tensor.defined() && tensor.is_floating_point() && !tensor.requires_grad()) {
+        tensor.set_requires_grad(true);
+        frozen_.push_back(tensor);
+      }
+  }
+  ~WithGradients() {
+    for (const auto& tensor : frozen()) tensor.set_requires_grad(false);
+  }
+  WithGradients(const WithGradients&) = delete;
+  WithGradients& operator=(const WithGradients&) = delete;
+
+  std::vector<at::Tensor> frozen() const {
+    auto left = frozen_;
+    std::erase_if(left,
+                  [&](const at::Tensor& tensor) { return seen_.contains(tensor.unsafeGetTensorImpl()); });
+    return left;
+  }
+
+ private:
+  SwitchesSeen seen_;
+  std::vector<at::Tensor> frozen_;
+};
 
 class Session {
  public:
@@ -47,7 +67,7 @@ class Session {
   }
 
   Observed run() {
-    const TrainedForNow at_times(frozen_just_now(*request_.modules));
+    const WithGradients at_times(*request_.modules);
     const auto first_node = at::sequence_number::peek();
     try {
       enter_arguments();
@@ -60,9 +80,9 @@ class Session {
       throw;
     }
     recorder().stop();
-    if (!at_times.parameters().empty()) {
-      forget_leaves(observed_.outputs, at_times.parameters(), first_node);
-      forget_leaves(marked_, at_times.parameters(), first_node);
+    if (const auto frozen = at_times.frozen(); !frozen.empty()) {
+      forget_leaves(observed_.outputs, frozen, first_node);
+      forget_leaves(marked_, frozen, first_node);
     }
     observed_.broken = recorder().broken();
     observed_.backtrace = recorder().backtrace();

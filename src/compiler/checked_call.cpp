@@ -94,8 +94,7 @@ class SideRun {
     eager_.before.restore();
     auto pass = program_.forward(inputs_);
     results_ = pass.results;
-    const auto tangents = tangents_without({});
-    if (with_gradients && program_.trains()) gradients_ = program_.backward(pass, tangents);
+    if (with_gradients && program_.trains()) gradients_ = program_.backward(pass, tangents_without({}));
     same_random_state_ = eager_.after.is_now();
     if (with_gradients) run_partial_backwards(pass);
     eager_.after.restore();
@@ -188,11 +187,8 @@ class SideRun {
   }
 
   void run_partial_backwards(Program::Pass& pass) {
-    for (auto& absent : program_.partial_backwards()) {
-      const auto tangents = tangents_without(absent);
-      auto got = program_.backward(pass, tangents);
-      partials_.push_back({.absent = std::move(absent), .got = std::move(got)});
-    }
+    for (const auto& absent : eager_.partial_backwards)
+      partials_.push_back({.absent = absent, .got = program_.backward(pass, tangents_without(absent))});
   }
 
   /// Of the eager call, with the same outputs left out. It has kept its history; only what is trained now has
@@ -202,12 +198,14 @@ class SideRun {
     for (size_t k = 0; k < absent.size(); ++k) {
       if (absent[k]) continue;
       const size_t tangent = captured_.tangent_inputs[k];
-      roots.push_back(eager_.made.tensors[captured_.sources[tangent].index]);
+      const auto& root = eager_.made.tensors[captured_.sources[tangent].index];
+      if (!root.requires_grad()) continue;  // of parameters that are frozen just now
+      roots.push_back(root);
       tangents.push_back(captured_.input_values[tangent]);
     }
     for (const auto& gradient : program_.gradients())
       if (given_[gradient.input].requires_grad()) leaves.push_back(given_[gradient.input]);
-    if (leaves.empty()) return std::vector<at::Tensor>(program_.gradients().size());
+    if (leaves.empty() || roots.empty()) return std::vector<at::Tensor>(program_.gradients().size());
     const BackwardEndsAt ends(leaves);
     const auto found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true,
                                              /*create_graph=*/false, /*allow_unused=*/true);
@@ -282,9 +280,10 @@ void EagerCall::undo() const {
 
 EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleTree& modules,
                        const CompileOptions& options, const Program* program) {
+  auto partial_backwards = program ? program->partial_backwards() : std::vector<std::vector<bool>>();
   // Who may get the outputs: the caller, in place of a program's; a comparison of a part of their gradients.
-  const bool keep_history = !options.fullgraph || options.on_mismatch == OnMismatch::eager ||
-                            (program && !program->partial_backwards().empty());
+  const bool keep_history =
+      !options.fullgraph || options.on_mismatch == OnMismatch::eager || !partial_backwards.empty();
   Made made;
   const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
     made = original(tensors);
@@ -317,8 +316,12 @@ EagerCall call_eagerly(const Flat& call, const Original& original, const ModuleT
   RandomState after(observed.generators, call.tensors);
   // Numbers that nobody draws here are left to those who draw them meanwhile, on other threads.
   if (observed.capture && !draws(observed.capture->graph)) before = after = RandomState();
-  return {std::move(observed), std::move(made), std::move(before), std::move(after),
-          modules.beyond(reads.reads())};
+  return {std::move(observed),
+          std::move(made),
+          std::move(before),
+          std::move(after),
+          modules.beyond(reads.reads()),
+          std::move(partial_backwards)};
 }
 
 Made checked_call(Entry& entry, EagerCall& eager, const Flat& call, const CompileOptions& options) {

@@ -12,6 +12,8 @@ struct EagerCall {
   Made made;
   RandomState before, after;      ///< of the generators that it drew from
   std::vector<StateRead> states;  ///< on the host, that its code has read
+  /// The program's, that it is to be compared in: for these its outputs have kept their history.
+  std::vector<std::vector<bool>> partial_backwards;
   /// Nothing that the function was given has changed, and no random number was drawn. What its code did
   /// besides has happened.
   void undo() const;

@@ -3,9 +3,9 @@
 //
 // A compiled program has the answer of the time when it was captured built in, so it serves a call only while
 // the answer is the same. Code whose result depends on such a state says so by read_state(); whoever changes
-// the state changes its version; the program guards on the versions that its capture has read. Code may change
-// such a state for a while (adapters that are disabled for a part of the work): what it finds then follows from
-// the state that it began with. A change that stays is an effect that a program would not have.
+// the state changes its version; the program guards on the versions that its capture has read. Code may
+// change such a state for a while (adapters that are disabled for a part of the work): what it finds then
+// follows from the state that it began with. A change that stays is an effect that a program would not have.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,9 +1,6 @@
 // Parameters that are trained at some times and frozen at others.
 #pragma once
-#include <ATen/core/Tensor.h>
-
-#include <utility>
-#include <vector>
+#include <unordered_set>
 
 namespace graft {
 
@@ -15,37 +12,23 @@ class TrainedAtTimes {
   virtual ~TrainedAtTimes() = default;
 };
 
-/// Parameters that are frozen require gradients while one lives, so that a graph has these. Those that the
-/// same thread switches by set_trained() meanwhile stay as it says.
-class TrainedForNow {
+/// Whoever switches requires_grad of such a parameter says so, before: a capture has it on for a while, also
+/// where it is off, and must not undo what the captured code does.
+void will_switch(const void* parameter);
+
+/// The parameters that this thread switches while one lives; each of several that live hears of all.
+class SwitchesSeen {
  public:
-  explicit TrainedForNow(std::vector<at::Tensor> frozen)
-      : parameters_(std::move(frozen)), before_(std::exchange(innermost(), this)) {
-    for (const auto& parameter : parameters_) parameter.set_requires_grad(true);
-  }
-  ~TrainedForNow() {
-    innermost() = before_;
-    for (const auto& parameter : parameters_) parameter.set_requires_grad(false);
-  }
-  TrainedForNow(const TrainedForNow&) = delete;
-  TrainedForNow& operator=(const TrainedForNow&) = delete;
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  SwitchesSeen();
+  ~SwitchesSeen();
+  SwitchesSeen(const SwitchesSeen&) = delete;
+  SwitchesSeen& operator=(const SwitchesSeen&) = delete;
+  bool contains(const void* parameter) const { return switched_.contains(parameter); }
 
  private:
-  friend void set_trained(const at::Tensor& parameter, bool on);
-  static TrainedForNow*& innermost() {
-    thread_local TrainedForNow* now = nullptr;
-    return now;
-  }
-  std::vector<at::Tensor> parameters_;
-  TrainedForNow* before_;
+  friend void will_switch(const void* parameter);
+  std::unordered_set<const void*> switched_;
+  SwitchesSeen* before_;
 };
-
-/// Switches requires_grad of a parameter that is trained at times.
-inline void set_trained(const at::Tensor& parameter, bool on) {
-  for (auto* now = TrainedForNow::innermost(); now; now = now->before_)
-    std::erase_if(now->parameters_, [&](const at::Tensor& each) { return each.is_same(parameter); });
-  parameter.set_requires_grad(on);
-}
 
 }  // namespace graft
