@@ -69,6 +69,7 @@ double epsilon_of(at::ScalarType dtype) {
 struct Bounds {
   double terms = 1;     ///< how much larger the terms of a gradient may be than all that is seen
   double epsilon = 0;   ///< of the coarsest dtype that something is converted to on its way
+  double summands = 1;  ///< how much larger what a result is the sum of may be
   double at_kinks = 0;  ///< how many values, from 0 to 1, may be anything: rounding decides on which side
 };
 
@@ -142,7 +143,7 @@ Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale,
     if (g.is_conj() != w.is_conj() || g.is_neg() != w.is_neg())
       return fails("conj or neg bit", both_described);
   }
-  const double size = want.sort == Seen::gradient ? bounds.terms * scale : scale;
+  const double size = (want.sort == Seen::gradient ? bounds.terms : bounds.summands) * scale;
   if (auto how = other_values(g, w, wide ? &wide->tensor : nullptr, wide ? size : tied_scale(want),
                               wide ? bounds : Bounds());
       !how.empty())
@@ -190,6 +191,8 @@ Bounds bounds_of(const Program& program, size_t call) {
     const std::string_view text = op.rule->text;
     // A norm divides by what may be as small as the root of its epsilon.
     if (text.find("norm(") != std::string_view::npos) bounds.terms = 1024;
+    // The sum of a thousand numbers of both signs.
+    if (text.find("sum(") != std::string_view::npos) bounds.summands = 1024;
     for (const auto* kink : {"relu", "abs", "clamp", "max", "min"})
       if (program.kind == Kind::step && text.find(kink) != std::string_view::npos) bounds.at_kinks = 1e-3;
     if (text != "$0.to(dtype_of(#0))") continue;
