@@ -19,6 +19,11 @@ struct Aside {
   at::AutoDispatchBelowADInplaceOrView below;
 };
 
+/// At the same places of a storage, if they have one.
+inline bool lies_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
 inline bool overlap(const Memory::Region& a, const Memory::Region& b) {
   return bytes_of(a.type, a.offset).meets(bytes_of(b.type, b.offset));
 }

@@ -189,15 +189,6 @@ std::string Recorder::escaped(const std::vector<at::Tensor>& results) const {
   return node->op() + (node->scope().empty() ? "" : " in " + node->scope());
 }
 
-namespace {
-
-bool lies_as(const at::Tensor& a, const at::Tensor& b) {
-  return storage_of(a) == storage_of(b) && a.scalar_type() == b.scalar_type() &&
-         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
-}
-
-}  // namespace
-
 void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
   const Aside aside;
   for (const auto& tensor : tensors)
@@ -209,7 +200,9 @@ void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
 bool Recorder::has_moved_memory() const {
   return std::ranges::any_of(held_, [](const Held& held) {
     const at::Tensor tensor(held.tensor.lock());
-    return tensor.defined() && !lies_as(tensor, held.before);
+    return tensor.defined() &&
+           (storage_of(tensor) != storage_of(held.before) ||
+            tensor.scalar_type() != held.before.scalar_type() || !lies_alike(tensor, held.before));
   });
 }
 

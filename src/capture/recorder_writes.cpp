@@ -43,9 +43,6 @@ struct Recorder::Write {
 /// writes, in places of others. One that goes element by element may read what lies just where it writes.
 bool Recorder::reads_what_it_writes(const Call& call, const FunctionalForm& form, const Write& write) {
   const Aside aside;
-  const auto lies_alike = [](const at::Tensor& a, const at::Tensor& b) {
-    return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
-  };
   const bool by_element = ir::kind_of(name_of(form.op)) == ir::OpKind::pointwise;
   bool found = false;
   for (size_t i = 0; i < call.given.size(); ++i) {

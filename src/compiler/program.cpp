@@ -56,6 +56,18 @@ bool has_memory(const at::Tensor& tensor) {
          (storage && storage->data() && bytes_of(tensor).end <= static_cast<int64_t>(storage->nbytes()));
 }
 
+/// The values that are computed from one, itself included.
+std::unordered_set<const ir::Value*> reached_from(const ir::Value* value, const ir::Graph& graph) {
+  std::unordered_set<const ir::Value*> reached{value};
+  for (const auto& node : graph.nodes()) {
+    const auto inputs = node->inputs();
+    if (std::none_of(inputs.begin(), inputs.end(), [&](const auto* v) { return reached.contains(v); }))
+      continue;
+    for (const auto& output : node->outputs()) reached.insert(output.get());
+  }
+  return reached;
+}
+
 at::Tensor zeros_of(const ir::TensorType& type) { return as_typed(at::Tensor(), type); }
 
 Bindings backward_bindings() { return {.in_place = {}, .frozen = {}, .keep_results = false}; }
@@ -170,13 +182,7 @@ void Program::find_dependent_outputs() {
       values.push_back(captured_.results()[output.index]);
   computed_from_.assign(values.size(), {});
   for (size_t i = 0; values.size() > 1 && i < values.size(); ++i) {
-    std::unordered_set<const ir::Value*> reached{values[i]};
-    for (const auto& node : captured_.nodes()) {
-      const auto inputs = node->inputs();
-      if (std::none_of(inputs.begin(), inputs.end(), [&](const auto* v) { return reached.contains(v); }))
-        continue;
-      for (const auto& output : node->outputs()) reached.insert(output.get());
-    }
+    const auto reached = reached_from(values[i], captured_);
     for (size_t k = 0; k < values.size(); ++k)
       if (k != i && values[k] != values[i] && reached.contains(values[k])) computed_from_[k].push_back(i);
   }
@@ -347,13 +353,7 @@ bool Program::has_gradient_by(size_t tangent, const std::vector<at::Tensor>& lea
   std::call_once(looked_for_reached_, [&] {
     const size_t first = captured_.inputs().size() - tangent_types_.size();
     for (size_t k = 0; k < tangent_types_.size(); ++k) {
-      std::unordered_set<const ir::Value*> values{captured_.inputs()[first + k].get()};
-      for (const auto& node : captured_.nodes()) {
-        const auto inputs = node->inputs();
-        if (std::none_of(inputs.begin(), inputs.end(), [&](const auto* v) { return values.contains(v); }))
-          continue;
-        for (const auto& output : node->outputs()) values.insert(output.get());
-      }
+      const auto values = reached_from(captured_.inputs()[first + k].get(), captured_);
       auto& reached = reached_.emplace_back();
       for (const auto& gradient : gradients_)
         reached.push_back(gradient.result && values.contains(captured_.results()[*gradient.result]));

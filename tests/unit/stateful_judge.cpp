@@ -4,7 +4,6 @@
 #include <torch/autograd.h>
 
 #include <cmath>
-
 #include <sstream>
 #include <thread>
 

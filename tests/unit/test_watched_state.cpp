@@ -460,5 +460,38 @@ TEST(WatchedState, VariancesOfLargeNumbers) {
     expect_same_calls(f, [](int i) { return numbers(i) * (i < 3 ? 1.0 : i < 5 ? 1e18 : 1e30); });
 }
 
+TEST(WatchedState, FractionsFilledIntoFlagsAreTrue) {
+  const std::vector<std::function<Tensor(const Tensor&, const Tensor&)>> all = {
+      [](const Tensor& x, const Tensor& mask) { return x.masked_fill(mask, 0.5); },
+      [](const Tensor& x, const Tensor& mask) { return at::full_like(x, 0.25) ^ mask; },
+      [](const Tensor& x, const Tensor& mask) { return at::constant_pad_nd(x ^ mask, {1, 1}, 0.5); },
+      [](const Tensor&, const Tensor& mask) { return at::scalar_tensor(0.5, at::kBool) ^ mask; }};
+  for (const auto& f : all) {
+    const auto fast = compile(f, {.fullgraph = true});
+    for (int i = 0; i < 5; ++i) {
+      const auto x = at::zeros({8}, at::kBool), mask = at::full({8}, i > 2, at::kBool);
+      expect_same(fast(x, mask), f(x, mask));
+    }
+  }
+}
+
+/// The inner of the two loops over a row says nothing about the number.
+TEST(WatchedState, SoftmaxOfRepeatedNumbers) {
+  for (const int64_t columns : {1, 2, 4, 7, 17})
+    for (const int64_t times : {2, 3, 16})
+      for (const int64_t dim : {0, 1}) {
+        const auto x = at::randn({3, columns}).requires_grad_(), y = x.detach().clone().requires_grad_();
+        const auto f = [&](const Tensor& t) { return t.repeat_interleave(times, dim).softmax(dim); };
+        const auto fast = compile(f, {.fullgraph = true});
+        for (int i = 0; i < 3; ++i) {
+          const auto got = fast(x), want = f(y);
+          expect_same(got, want);
+          const auto tangent = at::randn_like(want);
+          expect_same(torch::autograd::grad({got}, {x}, {tangent})[0],
+                      torch::autograd::grad({want}, {y}, {tangent})[0]);
+        }
+      }
+}
+
 }  // namespace
 }  // namespace graft
