@@ -158,6 +158,10 @@ std::pair<const char*, const char*> extent(const Tensor& t) {
   return {begin, begin + (last + 1) * t.element_size()};
 }
 
+bool meet(const std::pair<const char*, const char*>& a, const std::pair<const char*, const char*>& b) {
+  return a.first < b.second && b.first < a.second;
+}
+
 Found compare_aliasing(const std::vector<Seen>& got, const std::vector<Seen>& want) {
   for (size_t i = 0; i < want.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -171,11 +175,13 @@ Found compare_aliasing(const std::vector<Seen>& got, const std::vector<Seen>& wa
       if (gi.is_same(gj) != wi.is_same(wj))
         return fails(wi.is_same(wj) ? "are not one tensor" : "are one tensor");
       if (wi.numel() == 0 || wj.numel() == 0) continue;  // nobody can tell
-      if (gi.is_alias_of(gj) != wi.is_alias_of(wj))
-        return fails(wi.is_alias_of(wj) ? "do not share memory" : "share memory");
       const auto a = extent(gi), b = extent(gj);
-      if (!wi.is_alias_of(wj) && a.first < b.second && b.first < a.second)
-        return fails("lie in the same memory");
+      if (!wi.is_alias_of(wj) && meet(a, b)) return fails("lie in the same memory");
+      // As documented: pieces with gradients that have nothing in common may lie apart.
+      const bool may_part =
+          (wi.requires_grad() || wj.requires_grad()) && !meet(extent(wi), extent(wj)) && !gi.is_alias_of(gj);
+      if (gi.is_alias_of(gj) != wi.is_alias_of(wj) && !may_part)
+        return fails(wi.is_alias_of(wj) ? "do not share memory" : "share memory");
     }
   }
   return {};

@@ -248,6 +248,32 @@ TEST(WatchedState, TensorsMadePastTheDispatcherShareMemory) {
   }
 }
 
+TEST(WatchedState, PiecesOfAHiddenTensorShareItsMemory) {
+  const auto f = [](Tensor x) {
+    const auto w = x * 2;
+    return Tensors{w.slice(0, 0, 2), w.slice(0, 4, 6), w.slice(0, 2, 3)};
+  };
+  const auto fast = compile(f, {.fullgraph = true});
+  for (int i = 0; i < 6; ++i) {
+    const auto x = numbers(i);
+    const auto got = fast(x), want = f(x);
+    for (size_t k = 0; k < got.size(); ++k) {
+      EXPECT_TRUE(got[k].is_alias_of(got[0])) << i;
+      EXPECT_EQ(got[k].storage_offset(), want[k].storage_offset());
+      EXPECT_TRUE(at::equal(got[k], want[k]));
+    }
+    EXPECT_TRUE(at::equal(got[0].as_strided({6}, {1}, 0), x * 2)) << i;  // what lies between is there too
+  }
+  // With gradients they lie apart, and are one graph all the same.
+  for (int i = 0; i < 6; ++i) {
+    const auto x = with_gradient(i);
+    const auto got = fast(x);
+    EXPECT_TRUE(at::equal(got[1], f(x)[1]));
+    (got[0].sum() + got[1].sum() * 3).backward();
+    EXPECT_EQ(x.grad().sum().item<double>(), 4 + 12) << i;
+  }
+}
+
 TEST(WatchedState, EqualValuesOfWhichOneIsSeenInPieces) {
   const auto fast = compile([](Tensor x) {
     const auto a = x.view({2, 3}).sum(1, true), b = x.view({2, 3}).sum(1, true);
