@@ -313,6 +313,7 @@ class Session {
                            .sizes = output.sizes().vec(),
                            .strides = output.strides().vec(),
                            .offset = output.storage_offset() - whole.offset,
+                           .whole_offset = whole.offset,
                            .tracked = output.is_view()};
     return true;
   }

@@ -114,6 +114,9 @@ class SideRun {
       if (const auto what = form_difference(outputs_[i], want[i], has_history); !what.empty())
         return name + what;
       if (!want[i].defined()) continue;
+      if (!is_of_input(i) && outputs_[i].numel() > 0 &&
+          outputs_[i].storage_offset() != want[i].storage_offset())
+        return name + "begins elsewhere in its memory";
       if (!shares_alike(i)) return name + "shares memory with other tensors than eager's does";
       if (program_.outputs()[i].kind != Output::Kind::computed)
         if (const auto what = difference(outputs_[i], want[i], at::kDouble);
@@ -144,13 +147,14 @@ class SideRun {
   }
 
  private:
+  bool is_of_input(size_t output) const {
+    while (program_.outputs()[output].kind == Output::Kind::same) output = program_.outputs()[output].index;
+    const auto kind = program_.outputs()[output].kind;
+    return kind == Output::Kind::input || kind == Output::Kind::view;
+  }
+
   /// Whether an output lies in memory of inputs and other outputs just where eager's does.
   bool shares_alike(size_t i) const {
-    const auto is_of_input = [&](size_t k) {
-      while (program_.outputs()[k].kind == Output::Kind::same) k = program_.outputs()[k].index;
-      const auto kind = program_.outputs()[k].kind;
-      return kind == Output::Kind::input || kind == Output::Kind::view;
-    };
     if (is_of_input(i)) return true;  // made from it
     const auto share = [](const at::Tensor& a, const at::Tensor& b) {
       return storage_of(a) && storage_of(a) == storage_of(b) && !bytes_of(a).empty() && !bytes_of(b).empty();

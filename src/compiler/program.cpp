@@ -321,29 +321,36 @@ std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
 }
 
 /// Equal values are computed once and copies that change nothing are left out, but the caller has the right
-/// to change one output alone. And an output that is a view lies where it lies in eager code.
+/// to change one output alone. And an output lies in its memory where it lies in eager code: an operator may
+/// go by where its argument begins, which is not the same in each call.
 void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const {
   std::call_once(looked_for_shared_, [&] {
     std::unordered_set<const c10::StorageImpl*> owned;
     std::unordered_set<size_t> bases;
+    shared_.assign(outputs_.size(), false);
     for (const auto& input : pass.inputs)
       if (const auto* storage = storage_of(input)) owned.insert(storage);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto& output = outputs_[i];
-      if (output.kind == Output::Kind::computed && outputs[i].defined()) {
-        const bool is_new = owned.insert(storage_of(outputs[i])).second;
-        if (!is_new || outputs[i].storage_offset() != output.offset) shared_.push_back(i);
-      }
-      if (output.kind == Output::Kind::piece && bases.insert(output.index).second &&
-          !owned.insert(storage_of(pass.results[output.index])).second)
-        shared_bases_.push_back(output.index);
+      if (output.kind == Output::Kind::computed && outputs[i].defined())
+        shared_[i] = !owned.insert(storage_of(outputs[i])).second;
+      if (output.kind == Output::Kind::piece && bases.insert(output.index).second)
+        bases_.push_back({output.index, output.whole_offset,
+                          !owned.insert(storage_of(pass.results[output.index])).second});
     }
   });
-  for (const size_t i : shared_) outputs[i] = copy_as_it_lies(outputs[i], outputs_[i].offset);
-  for (const size_t base : shared_bases_) {
-    const auto copy = copy_as_it_lies(pass.results[base]);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& output = outputs_[i];
+    if (output.kind == Output::Kind::computed && outputs[i].defined() &&
+        (shared_[i] || outputs[i].storage_offset() != output.offset))
+      outputs[i] = copy_as_it_lies(outputs[i], output.offset);
+  }
+  for (const auto& base : bases_) {
+    const auto& result = pass.results[base.result];
+    if (!base.shared && result.storage_offset() == base.offset) continue;
+    const auto copy = copy_as_it_lies(result, base.offset);
     for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs_[i].kind == Output::Kind::piece && outputs_[i].index == base)
+      if (outputs_[i].kind == Output::Kind::piece && outputs_[i].index == base.result)
         outputs[i] = strided_view(copy, outputs_[i]);
   }
 }

@@ -116,8 +116,14 @@ class Program : public std::enable_shared_from_this<Program> {
   /// Outputs that the program has in memory of others, or of inputs, and the function has not: they are
   /// copied. The same in every call, so they are looked for once.
   mutable std::once_flag looked_for_shared_;
-  mutable std::vector<size_t> shared_;        // outputs that share memory with others, or with an input
-  mutable std::vector<size_t> shared_bases_;  // results that do, and that outputs are pieces of
+  /// A result that outputs are pieces of.
+  struct Base {
+    size_t result;
+    int64_t offset;  // where it begins in its memory
+    bool shared;
+  };
+  mutable std::vector<bool> shared_;  // whether an output shares memory with others, or with an input
+  mutable std::vector<Base> bases_;
 };
 
 }  // namespace graft

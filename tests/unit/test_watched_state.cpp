@@ -274,6 +274,31 @@ TEST(WatchedState, PiecesOfAHiddenTensorShareItsMemory) {
   }
 }
 
+TEST(WatchedState, OutputsBeginWhereEagersDo) {
+  // ATen's diagonal_scatter begins where its argument begins, which here is the parameter in place.
+  const auto memory = at::zeros({10});
+  const auto p = memory.as_strided({2, 2}, {2, 1}, 3);
+  p.copy_(numbers(1).slice(0, 0, 4).view({2, 2}));
+  const auto turned = compile([p](Tensor) {
+    auto v = p * 2;
+    const auto d = v.diagonal();
+    d.copy_(d.flip({0}));
+    p.mul_(2);
+    return v;
+  });
+  // And here a value in the arena.
+  const auto pieces = compile([](Tensor x) {
+    auto v = x.view({2, 3}).gt(0).index_select(1, at::arange(2));
+    const auto d = v.diagonal();
+    d.copy_(d.roll(1, 0));
+    return Tensors{d, d.squeeze()};
+  });
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(turned(numbers(i)).storage_offset(), 0) << i;
+    for (const auto& piece : pieces(numbers(i))) EXPECT_EQ(piece.storage_offset(), 0) << i;
+  }
+}
+
 TEST(WatchedState, EqualValuesOfWhichOneIsSeenInPieces) {
   const auto fast = compile([](Tensor x) {
     const auto a = x.view({2, 3}).sum(1, true), b = x.view({2, 3}).sum(1, true);
