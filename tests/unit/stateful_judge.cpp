@@ -194,9 +194,11 @@ Found compare_aliasing(const std::vector<Seen>& got, const std::vector<Seen>& wa
 
 Bounds bounds_of(const Program& program, size_t call) {
   Bounds bounds{.terms = 32};
-  // Steps build on each other: what one rounds the next enlarge. (The sine of a large sum, say.)
-  if (program.kind == Kind::step)
+  if (program.kind == Kind::step) {
+    // Steps build on each other: what one rounds the next enlarge. (The sine of a large sum, say.)
     bounds.epsilon = std::min(1e-9 * std::pow(30.0, static_cast<double>(call)), 1e-4);
+    bounds.summands = 32;  // a loss is the mean of what nobody sees
+  }
   for (const auto& op : program.ops) {
     const std::string_view text = op.rule->text;
     // A norm divides by what may be as small as the root of its epsilon.
