@@ -352,6 +352,7 @@ class Session {
 
   void backward() {
     std::vector<at::Tensor> roots, tangents, leaves, found;
+    std::vector<std::vector<bool>> reached;
     std::vector<size_t> leaf_inputs;
     // The tangents become inputs after all that the forward pass has touched.
     const size_t known = recorder().inputs().size();
@@ -373,6 +374,7 @@ class Session {
     recorder().allow_no_effects();
     try {
       const BackwardEndsAt ends(leaves);
+      reached = leaves_reached(roots, leaves);
       found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/request_.keep_history,
                                     /*create_graph=*/false, /*allow_unused=*/true);
     } catch (const GraphBreak&) {
@@ -387,6 +389,7 @@ class Session {
       return give_up("[capture] the outputs have no gradient by any input");
     for (size_t i = 0; i < leaves.size(); ++i) {
       Gradient gradient{leaf_inputs[i], std::nullopt};
+      for (const auto& by_root : reached) gradient.by.push_back(by_root[i]);
       if (found[i].defined()) {
         auto* value = found[i].layout() == at::kStrided ? recorder().find(found[i]) : nullptr;
         if (!value) return give_up("[capture] a gradient is a tensor that no recorded operator made");

@@ -53,6 +53,9 @@ struct Mutation {
 struct Gradient {
   size_t input;                  ///< of the graph
   std::optional<size_t> result;  ///< none: the outputs do not depend on it
+  /// For each tangent: whether its output's history leads here. If that of no output that is used does, there
+  /// is no gradient, not even zeros.
+  std::vector<bool> by = {};
   bool operator==(const Gradient&) const = default;
 };
 

@@ -110,6 +110,30 @@ void forget_leaves(std::vector<at::Tensor>& tensors, const std::vector<at::Tenso
   }
 }
 
+std::vector<std::vector<bool>> leaves_reached(const std::vector<at::Tensor>& roots,
+                                              const std::vector<at::Tensor>& leaves) {
+  using torch::autograd::Edge;
+  using torch::autograd::impl::gradient_edge;
+  std::unordered_multimap<Edge, size_t> ends;
+  for (size_t i = 0; i < leaves.size(); ++i) ends.emplace(gradient_edge(leaves[i]), i);
+  std::vector<std::vector<bool>> reached;
+  for (const auto& root : roots) {
+    auto& mine = reached.emplace_back(leaves.size(), false);
+    std::unordered_set<const torch::autograd::Node*> seen;
+    std::vector<Edge> waiting{gradient_edge(root)};
+    while (!waiting.empty()) {
+      const auto edge = std::move(waiting.back());
+      waiting.pop_back();
+      if (!edge.is_valid()) continue;
+      const auto [begin, end] = ends.equal_range(edge);
+      for (auto leaf = begin; leaf != end; ++leaf) mine[leaf->second] = true;
+      if (!seen.insert(edge.function.get()).second) continue;
+      waiting.insert(waiting.end(), edge.function->next_edges().begin(), edge.function->next_edges().end());
+    }
+  }
+  return reached;
+}
+
 size_t marks_of(const std::vector<at::Tensor>& tensors) {
   size_t marks = 0;
   for (const auto& tensor : tensors) {

@@ -25,6 +25,10 @@ class BackwardEndsAt {
 /// they are as if the leaves had not required gradients. What is left without a history has none.
 void forget_leaves(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& leaves, uint64_t since);
 
+/// For each root, which of the leaves its history leads to.
+std::vector<std::vector<bool>> leaves_reached(const std::vector<at::Tensor>& roots,
+                                              const std::vector<at::Tensor>& leaves);
+
 /// How many hooks there are on tensors, and how many of them keep their gradients.
 size_t marks_of(const std::vector<at::Tensor>& tensors);
 

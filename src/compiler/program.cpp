@@ -279,8 +279,12 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
   const auto found = run->run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;
   gradients.reserve(gradients_.size());
-  for (const auto& gradient : gradients_)
-    gradients.push_back(gradient.result ? found[*gradient.result - forward_results_] : at::Tensor());
+  for (const auto& gradient : gradients_) {
+    bool reached = false;
+    for (size_t i = 0; i < absent.size(); ++i) reached |= !absent[i] && gradient.by[i];
+    gradients.push_back(gradient.result && reached ? found[*gradient.result - forward_results_]
+                                                   : at::Tensor());
+  }
   // Autograd keeps a gradient that nobody else has as it is, and adds to it in place.
   for (size_t i = 0; i < gradients.size(); ++i)
     for (size_t k = 0; k < i; ++k)
@@ -357,17 +361,8 @@ void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const
 
 /// Whether it depends on one of the leaves that require a gradient just now.
 bool Program::has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const {
-  std::call_once(looked_for_reached_, [&] {
-    const size_t first = captured_.inputs().size() - tangent_types_.size();
-    for (size_t k = 0; k < tangent_types_.size(); ++k) {
-      const auto values = reached_from(captured_.inputs()[first + k].get(), captured_);
-      auto& reached = reached_.emplace_back();
-      for (const auto& gradient : gradients_)
-        reached.push_back(gradient.result && values.contains(captured_.results()[*gradient.result]));
-    }
-  });
   for (size_t i = 0; i < leaves.size(); ++i)
-    if (leaves[i].defined() && leaves[i].requires_grad() && reached_[tangent][i]) return true;
+    if (leaves[i].defined() && leaves[i].requires_grad() && gradients_[i].by[tangent]) return true;
   return false;
 }
 

@@ -109,10 +109,6 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<ir::TensorType> tangent_types_;
   /// For each output with a gradient, in their order: the earlier or later ones that it is computed from.
   std::vector<std::vector<size_t>> computed_from_;
-  /// For each of them, which of the gradients depend on its tangent. Only asked for where some of the leaves
-  /// are frozen.
-  mutable std::once_flag looked_for_reached_;
-  mutable std::vector<std::vector<bool>> reached_;
   /// Outputs that the program has in memory of others, or of inputs, and the function has not: they are
   /// copied. The same in every call, so they are looked for once.
   mutable std::once_flag looked_for_shared_;

@@ -76,6 +76,7 @@ AtenCall::AtenCall(const ir::Node& node, const std::string& op, const NumberOf& 
     return;
   }
   op_ = operator_named(op);
+  takes_bits_ = op != "aten::view_as_real" && op != "aten::view.dtype";
   size_t used = 0;
   for (const auto& declared : op_->schema().arguments()) {
     const auto* given = node.argument(declared.name());
@@ -127,7 +128,8 @@ void AtenCall::run(std::span<at::Tensor> table) const {
         stack.push_back(argument.fixed);
         break;
       case Argument::Kind::tensor:
-        stack.emplace_back(table[argument.places[0]]);
+        stack.emplace_back(takes_bits_ ? table[argument.places[0]]
+                                       : table[argument.places[0]].resolve_conj().resolve_neg());
         break;
       case Argument::Kind::fresh:
         stack.emplace_back(

@@ -41,6 +41,9 @@ class AtenCall {
   std::optional<c10::OperatorHandle> op_;  // none: a number of the program
   std::vector<Argument> arguments_;
   std::vector<size_t> results_;
+  /// Not of views with another dtype: what had no conjugate or negative bit in eager code may have it here,
+  /// once the memory that it was seen in was written to.
+  bool takes_bits_ = true;
   bool into_ = false;                    // it writes its result into a tensor of the table
   std::vector<ir::TensorType> layouts_;  // of the results; none of a view's, which lies where it lies
 };

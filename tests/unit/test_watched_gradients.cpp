@@ -151,6 +151,20 @@ TEST(WatchedGradients, AGradientOfZerosIsThere) {
 }
 
 /// The gradient is all rounding, so runs with rounding put in judge it.
+TEST(WatchedGradients, NotWhereNoUsedOutputLeadsThere) {
+  const auto fast = compile([](Tensor x, Tensor y) {
+    auto v = x * 2;
+    v.copy_(v.cumsum(0));  // what was there has a gradient of zeros, if v is used
+    return Tensors{v, y * 3};
+  });
+  for (int i = 0; i < 6; ++i) {
+    const auto x = with_gradient(i), y = with_gradient(i);
+    fast(x, y)[1].sum().backward();
+    EXPECT_FALSE(x.grad().defined()) << i;
+    expect_same(y.grad(), at::full({6}, 3.f));
+  }
+}
+
 TEST(WatchedGradients, JudgingLeavesTheGeneratorAlone) {
   const auto fast = compile([](Tensor x) { return at::maximum(x.sum(), x).softmax(0); });
   const auto generator = at::detail::getDefaultCPUGenerator();

@@ -274,6 +274,32 @@ TEST(WatchedState, PiecesOfAHiddenTensorShareItsMemory) {
   }
 }
 
+TEST(WatchedState, PartsOfAnOutputWithGradientsShareItsMemory) {
+  const auto fast = compile([](Tensor x) {
+    const auto w = x * 2;
+    return Tensors{w, w.slice(0, 0, 2), w.slice(0, 4, 6)};
+  });
+  for (int i = 0; i < 6; ++i) {
+    const auto got = fast(with_gradient(i));
+    EXPECT_TRUE(got[0].is_alias_of(got[1]));
+    EXPECT_TRUE(got[1].is_alias_of(got[2]));
+  }
+}
+
+TEST(WatchedState, TheRealPartOfAConjugatedArgumentAfterAWrite) {
+  const auto f = [](Tensor x) {
+    const auto before = at::real(x) * 2;
+    x.select(0, 1).zero_();
+    return before + at::real(x);
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    const auto x = at::complex(numbers(i), numbers(i + 1)), mine = x.clone();
+    EXPECT_TRUE(at::equal(fast(mine.conj()), f(x.conj()))) << i;
+    EXPECT_TRUE(at::equal(mine, x)) << i;
+  }
+}
+
 TEST(WatchedState, OutputsBeginWhereEagersDo) {
   // ATen's diagonal_scatter begins where its argument begins, which here is the parameter in place.
   const auto memory = at::zeros({10});
