@@ -117,15 +117,16 @@ class Chooser {
     while (first_backward < count && !backward_[first_backward]) ++first_backward;
     const size_t boundary = first_backward == count ? after_forward : std::max(after_forward, first_backward);
     for (size_t i = 0; i < count; ++i) {
-      if (ir::must_run(*nodes_[i])) {
-        mark_with_needs(i, live_);
-        if (!backward_[i] && i < boundary) mark_with_needs(i, forward_);
-      }
+      if (!ir::must_run(*nodes_[i])) continue;
+      mark_with_needs(i, live_);
+      // Where a gradient is a tangent as it is, there is no backward part for it to stand in.
+      if (!backward_[i] && (i < boundary || first_backward == count)) mark_with_needs(i, forward_);
     }
     // Those of them that are not cheap must not run twice, so they run where they stand, and what depends on
     // them runs after them.
     for (size_t i = boundary; i < count; ++i)
-      backward_[i] = uses_backward_value(*nodes_[i]) || (live_[i] && !is_cheap(*nodes_[i]));
+      backward_[i] =
+          uses_backward_value(*nodes_[i]) || (live_[i] && !forward_[i] && !is_cheap(*nodes_[i]));
   }
 
   void check_forward_results() const {

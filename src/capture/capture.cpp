@@ -234,6 +234,8 @@ class Session {
     if (output.requires_grad() && !base.is_non_overlapping_and_dense() &&
         at::has_internal_overlap(base) == at::MemOverlap::Yes)
       return refused("an output is a view of an input that is expanded and requires a gradient");
+    if (output.requires_grad() && !base.requires_grad())
+      return refused("an output requires a gradient and shares memory with an input that does not");
     if (base.requires_grad() && recorder().inputs()[input].region->version > 0)
       return refused("an output is a view of an input that requires a gradient and is changed");
     return {.kind = Output::Kind::view,

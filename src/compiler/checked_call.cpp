@@ -94,8 +94,9 @@ class SideRun {
     eager_.before.restore();
     auto pass = program_.forward(inputs_);
     results_ = pass.results;
-    if (with_gradients && program_.trains()) gradients_ = program_.backward(pass, tangents_without({}));
     same_random_state_ = eager_.after.is_now();
+    if (with_gradients && program_.trains()) gradients_ = program_.backward(pass, tangents_without({}));
+    same_random_state_ &= eager_.after.is_now();  // a backward pass that draws numbers is in no graph
     if (with_gradients) run_partial_backwards(pass);
     eager_.after.restore();
     pass.leaves.reserve(program_.gradients().size());

@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "capture/capture.h"
 #include "capture/ivalue.h"
+#include "codegen/fusion.h"
 #include "ir/arguments.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
@@ -16,14 +19,25 @@ namespace graft {
 namespace {
 
 /// Its elements lie as they do in the tensor, gaps included: operators that make views may name strides. And
-/// where one names a place in the storage, as far from its start.
-at::Tensor widened(const at::Tensor& tensor, bool at_its_offset) {
+/// where one names a place in the storage, as far from its start. But elements that are one in memory are
+/// several here, if they can be: an operator rounds each of them by itself.
+at::Tensor widened(const at::Tensor& tensor, bool at_its_offset, bool as_it_lies) {
   if (!tensor.defined() || !tensor.is_floating_point()) return tensor;
+  if (!as_it_lies && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    return tensor.detach().to(at::kDouble).clone(at::MemoryFormat::Contiguous);
   const auto row = row_of(tensor.detach());
   const int64_t offset = at_its_offset ? tensor.storage_offset() : 0;
   const auto memory = at::empty({offset + row.numel()}, row.options().dtype(at::kDouble));
   memory.slice(0, offset).copy_(row);
   return memory.as_strided(tensor.sizes(), tensor.strides(), offset);
+}
+
+/// Inputs whose memory is seen by strides of the function's own.
+std::unordered_set<const ir::Value*> strided_inputs(const ir::Graph& graph) {
+  std::unordered_set<const ir::Value*> found;
+  for (const auto& node : graph.nodes())
+    if (node->op() == "aten::as_strided") found.insert(&codegen::root_of(*ir::value_of(*node, "self")));
+  return found;
 }
 
 /// Half of the distance from 1 to the next number of a dtype; 0 for one that does not round.
@@ -106,9 +120,11 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
                               if (ir::must_run(node)) drawn[&node] = made;
                             });
     const bool by_storage = counts_from_storage(graph);
-    for (const auto& input : inputs) wide_inputs_.push_back(widened(input, by_storage));
+    const auto strided = strided_inputs(graph);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      wide_inputs_.push_back(widened(inputs[i], by_storage, strided.contains(graph.inputs()[i].get())));
     for (const auto* node : random)
-      for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false));
+      for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false, false));
     precise_ = ref::interpret(wide_, wide_inputs_, generators);
   } catch (const std::exception&) {
     plain_.clear();

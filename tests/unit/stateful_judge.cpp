@@ -201,8 +201,11 @@ Bounds bounds_of(const Program& program, size_t call) {
   }
   for (const auto& op : program.ops) {
     const std::string_view text = op.rule->text;
-    // A norm divides by what may be as small as the root of its epsilon.
-    if (text.find("norm(") != std::string_view::npos) bounds.terms = bounds.summands = 1024;
+    // A norm divides by what may be as small as the root of its epsilon, and its gradient does so twice.
+    if (text.find("norm(") != std::string_view::npos) {
+      bounds.summands = 1 << 10;
+      bounds.terms = 1 << 17;
+    }
     if (text.find("mean(") != std::string_view::npos || bounds.terms > 32) bounds.cancels = true;
     // The sum of a thousand numbers of both signs.
     if (text.find("sum(") != std::string_view::npos) bounds.summands = 1024;

@@ -151,6 +151,45 @@ TEST(WatchedGradients, AGradientOfZerosIsThere) {
 }
 
 /// The gradient is all rounding, so runs with rounding put in judge it.
+TEST(WatchedGradients, ANormOfOneNumberRepeatedIsRounding) {
+  const auto norm = [](Tensor x) { return at::layer_norm(x, {x.size(-1)}); };
+  const auto fast = compile(norm);
+  for (int i = 1; i < 7; ++i) {
+    const auto x = at::full({1}, i / 3.0, at::kDouble).expand({3});
+    EXPECT_LT(fast(x).abs().max().item<double>(), 1e-12) << i;
+  }
+}
+
+TEST(WatchedGradients, AWriteWithAHistoryThroughADetachedArgument) {
+  const auto f = [](Tensor x, Tensor y) { return x.detach().add_(y); };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    const auto x = numbers(i), mine = x.clone(), y = with_gradient(i);
+    const auto got = fast(mine, y);
+    expect_same(got, f(x, y));
+    expect_same(mine, x);
+    EXPECT_TRUE(got.requires_grad());
+  }
+}
+
+TEST(WatchedGradients, NumbersThatNobodyUsesAreDrawnInTheForwardPass) {
+  const auto w = at::ones({6}).requires_grad_();
+  const auto f = [w](Tensor x) {
+    const auto made = w + 1;  // its gradient is the tangent as it is
+    at::randint_like(x, 4);
+    return made;
+  };
+  const auto fast = compile(f, {.fullgraph = true});
+  for (int i = 0; i < 4; ++i) {
+    at::manual_seed(i);
+    f(numbers(i));
+    const auto want = at::rand({3});
+    at::manual_seed(i);
+    fast(numbers(i));
+    expect_same(at::rand({3}), want);
+  }
+}
+
 TEST(WatchedGradients, NotWhereNoUsedOutputLeadsThere) {
   const auto fast = compile([](Tensor x, Tensor y) {
     auto v = x * 2;
