@@ -188,6 +188,15 @@ class Session {
     return output.use_count() == static_cast<size_t>(given_back) + held;
   }
 
+  /// Whether its memory has owners in addition to the outputs and one input.
+  bool has_other_owners(const at::Tensor& output) const {
+    std::unordered_set<const c10::TensorImpl*> owners;
+    for (const auto& other : observed_.outputs)
+      if (other.defined() && storage_of(other) == storage_of(output))
+        owners.insert(other.unsafeGetTensorImpl());
+    return output.storage().use_count() > owners.size() + 1;
+  }
+
   Output describe(size_t number) {
     const auto& output = observed_.outputs[number];
     if (!output.defined()) return {};
@@ -196,7 +205,10 @@ class Session {
         return {.kind = Output::Kind::same, .index = i, .requires_grad = output.requires_grad()};
     if (const auto input = recorder().input_of(output)) return {.kind = Output::Kind::input, .index = *input};
     // One that nobody else has was made here.
+    const bool known = recorder().place_of(output).has_value();
     const auto place = recorder().adopt(output, /*of_inputs=*/is_only_given_back(output));
+    if (!known && place && place->region->input && has_other_owners(output))
+      return refused("an output was made without the dispatcher (data()) over memory of several tensors");
     if (!place) {
       if (history_of(output) || recorder().is_over_memory_made_here(output))
         return refused("an output is a tensor that no recorded operator made");

@@ -68,13 +68,17 @@ std::vector<std::shared_ptr<Memory::Region>> Memory::regions_of(const at::Tensor
 }
 
 std::optional<Memory::Place> Memory::find_twin(const at::Tensor& tensor) const {
+  std::optional<Place> found;
   for (const auto& region : regions_of(tensor)) {
-    if (fits(tensor, region->type, region->offset)) return Place{region, nullptr};
+    std::optional<Place> here;
+    if (fits(tensor, region->type, region->offset)) here = Place{region, nullptr};
     for (const auto& weak : region->views)
-      if (auto view = weak.lock(); view && fits(tensor, view->type, view->offset))
-        return Place{region, std::move(view)};
+      if (auto view = weak.lock(); !here && view && fits(tensor, view->type, view->offset))
+        here = Place{region, std::move(view)};
+    if (here && found) return std::nullopt;  // two inputs of one memory: it may be either's
+    if (here) found = std::move(here);
   }
-  return std::nullopt;
+  return found;
 }
 
 std::shared_ptr<Memory::Region> Memory::enter(const at::Tensor& tensor, ir::Value& value) {

@@ -248,6 +248,19 @@ TEST(WatchedState, TensorsMadePastTheDispatcherShareMemory) {
   }
 }
 
+TEST(WatchedState, TensorsMadePastTheDispatcherOfMemoryThatTwoTensorsHave) {
+  const auto held = numbers(1);
+  const auto f = [held](Tensor) { return held.data(); };
+  const auto g = [held](Tensor x) { return Tensors{held + 1, x + 1, held.data()}; };
+  const auto fast = compile(f);
+  const auto both = compile(g);
+  for (int i = 0; i < 6; ++i) {
+    const auto x = i < 3 ? held.detach() : numbers(i + 5);
+    EXPECT_TRUE(at::equal(fast(x), held)) << i;
+    EXPECT_TRUE(at::equal(both(x)[2], held)) << i;
+  }
+}
+
 TEST(WatchedState, PiecesOfAHiddenTensorShareItsMemory) {
   const auto f = [](Tensor x) {
     const auto w = x * 2;
@@ -283,6 +296,21 @@ TEST(WatchedState, PartsOfAnOutputWithGradientsShareItsMemory) {
     const auto got = fast(with_gradient(i));
     EXPECT_TRUE(got[0].is_alias_of(got[1]));
     EXPECT_TRUE(got[1].is_alias_of(got[2]));
+  }
+}
+
+TEST(WatchedState, PlacesOfTheLargestOfRepeatedNumbers) {
+  const auto f = [](Tensor x) {
+    const auto a = x.round(), b = a * 2;
+    return Tensors{a, a.argmax(0, true), b, b.argmax(0, true)};
+  };
+  for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat}) {
+    const auto fast = compile(f);
+    for (const int64_t rows : {2, 5, 50}) {
+      const auto x = at::arange(40).to(dtype).expand({rows, 40});
+      const auto got = fast(x), want = f(x);
+      for (size_t k = 0; k < got.size(); ++k) EXPECT_TRUE(at::equal(got[k], want[k])) << dtype << rows;
+    }
   }
 }
 

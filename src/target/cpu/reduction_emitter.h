@@ -47,11 +47,11 @@ class ReductionEmitter : protected LoopEmitter {
     const auto& i = kernel_.code[static_cast<size_t>(to.reduction)];
     const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;
     Value* x = value(i.args[0]);
-    const bool lanes = plan_.rows ? width_ > 1 : varying_[static_cast<size_t>(i.args[0])] && width_ > 1;
-    if (lanes) x = widened(x);
     Value* place = i.args.size() == 2 ? value(i.args[1]) : nullptr;
-    if (place && lanes) place = widened(place);
+    const bool lanes = plan_.rows ? width_ > 1 : varying_[static_cast<size_t>(i.args[0])] && width_ > 1;
     stand_at(scopes_.size() - 1);
+    if (lanes) x = widened(x);
+    if (place && lanes) place = widened(place);
     const bool into_vector = !plan_.rows || whole;
     if (!into_vector && lanes) {
       if (place)
@@ -172,9 +172,9 @@ class ReductionEmitter : protected LoopEmitter {
 
   void add_to_column(int reduction) {
     const auto& i = kernel_.code[static_cast<size_t>(reduction)];
-    Value* x = widened(value(i.args[0]));
+    Value* x = value(i.args[0]);
     stand_at(scopes_.size() - 1);
-    put_column(reduction, combine(b_, i.op, i.dtype, column(reduction, part_), x));
+    put_column(reduction, combine(b_, i.op, i.dtype, column(reduction, part_), widened(x)));
   }
 
   /// The parts' sums together, in their order.

@@ -95,9 +95,9 @@ class ScatterEmitter : protected ReductionEmitter {
   }
 
   void add_side_by_side(const Instruction& i, const TargetPlace& place) {
-    auto* x = widened(value(i.args[0]));
+    auto* x = value(i.args[0]);
     stand_at(scopes_.size() - 1);
-    add_to_memory(i, b_.CreateAdd(scalar_index(i.index), place.offset), x);
+    add_to_memory(i, b_.CreateAdd(scalar_index(i.index), place.offset), widened(x));
   }
 
   void add_lanes(const Instruction& i) {

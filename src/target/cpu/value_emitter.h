@@ -167,6 +167,7 @@ class ValueEmitter {
     return largest.op == Op::reduce_max && !largest.over_rows && largest.args[0] == i.args[0];
   }
 
+  /// Where the builder stands: after x, so not where value() has left it.
   Value* widened(Value* x) {
     if (width_ == 1 || x->getType()->isVectorTy()) return x;
     return b_.CreateVectorSplat(static_cast<unsigned>(width_), x);
