@@ -125,8 +125,7 @@ class Chooser {
     // Those of them that are not cheap must not run twice, so they run where they stand, and what depends on
     // them runs after them.
     for (size_t i = boundary; i < count; ++i)
-      backward_[i] =
-          uses_backward_value(*nodes_[i]) || (live_[i] && !forward_[i] && !is_cheap(*nodes_[i]));
+      backward_[i] = uses_backward_value(*nodes_[i]) || (live_[i] && !forward_[i] && !is_cheap(*nodes_[i]));
   }
 
   void check_forward_results() const {
