@@ -39,6 +39,14 @@ TEST(SpecialValues, GeluOfInfinityIsInfinity) {
   }
 }
 
+TEST(SpecialValues, SigmoidFarBelowZeroIsADenormal) {
+  const auto x = at::linspace(-745, -700, 37, at::kDouble);
+  const auto got = compile([](Tensor t) { return t.sigmoid(); }, {.verify = false})(x);
+  // Beside 1 nothing is left of e^x.
+  EXPECT_TRUE(at::allclose(got, x.exp(), 1e-14, 1e-322));
+  EXPECT_GT(got[0].item<double>(), 0);
+}
+
 TEST(SpecialValues, RemaindersOfHugeNumbersAreExact) {
   const std::vector<double> values{1,     -1,   3,     -3,    0.1,   -0.1,     1e10,
                                    -1e10, 3e38, -3e38, 1e-40, 1e-30, 16777216, 7.5};

@@ -24,8 +24,10 @@ llvm::Value* emit_tanh(llvm::IRBuilderBase& builder, llvm::Value* value) {
 llvm::Value* emit_sigmoid(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (!lanes.is_float()) {
-    const Float e = lanes.of(call_libm(builder, "exp", (-lanes.of(value)).value));
-    return (1.0 / (1.0 + e)).value;
+    // The smaller of e^x and e^-x, which never overflows: far below zero the result is a denormal, not 0.
+    const Float x = lanes.of(value);
+    const Float e = lanes.of(call_libm(builder, "exp", (-abs(x)).value));
+    return (select(x < 0.0, e, 1.0) / (1.0 + e)).value;
   }
   // e^x / (1 + e^x) = e^r / (2^-n + e^r), with at most 2^64 in the denominator: what 2^-n has more comes
   // last, where it makes denormals. Both sides of the fraction are taken 3/2 times. Just below a power of
