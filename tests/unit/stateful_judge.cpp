@@ -212,10 +212,14 @@ Bounds bounds_of(const Program& program, size_t call) {
     for (const auto* kink : {"relu", "abs", "clamp", "max", "min"})
       if (program.kind == Kind::step && text.find(kink) != std::string_view::npos) bounds.at_kinks = 1e-3;
     if (text != "$0.to(dtype_of(#0))") continue;
-    // The sine of whole numbers is a float.
-    const auto dtype = random_programs::dtype_of(op.numbers[0]);
-    bounds.epsilon =
-        std::max(bounds.epsilon, epsilon_of(at::isFloatingType(dtype) ? dtype : at::ScalarType::Float));
+    // The coarsest of all that come together. And the sine of whole numbers is a float.
+    const auto consider = [&](at::ScalarType dtype) {
+      bounds.epsilon =
+          std::max(bounds.epsilon, epsilon_of(at::isFloatingType(dtype) ? dtype : at::ScalarType::Float));
+    };
+    consider(random_programs::dtype_of(op.numbers[0]));
+    for (const auto& argument : program.arguments) consider(argument.dtype);
+    for (const auto& state : program.states) consider(state.type.dtype);
   }
   return bounds;
 }
