@@ -269,8 +269,13 @@ Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original,
     return std::move(eager.made);
   }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
-  // other ones, or gives or changes another one of them.
-  if (entry.has_new_tensors(call.tensors) && has_other_inputs(*observed.capture, *entry.program)) {
+  // other ones, or gives or changes another one of them; or the same inputs in other places.
+  const auto reached_otherwise = [&] {
+    return has_other_inputs(*observed.capture, *entry.program) ||
+           (entry.has_moved_tensors(call.tensors) &&
+            !changed_since_capture(entry, *observed.capture).empty());
+  };
+  if (entry.has_new_tensors(call.tensors) && reached_otherwise()) {
     entry.pins_are_guards = true;
     count([](Counters& c) { ++c.recompiles; });
     return compile_watched(new_entry(call, now), eager, call);

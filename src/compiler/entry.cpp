@@ -42,6 +42,15 @@ bool Entry::has_new_tensors(const std::vector<at::Tensor>& given) const {
   return false;
 }
 
+bool Entry::has_moved_tensors(const std::vector<at::Tensor>& given) const {
+  for (size_t i = 0; i < pinned.size(); ++i)
+    for (size_t k = 0; k < given.size(); ++k)
+      if (i != k && given[k].defined() &&
+          pinned[i].tensor._unsafe_get_target() == given[k].unsafeGetTensorImpl())
+        return true;
+  return false;
+}
+
 bool Entry::coincide(const std::vector<at::Tensor>& bound) const {
   std::unordered_set<const c10::TensorImpl*> seen;
   return !std::all_of(bound.begin(), bound.end(), [&](const at::Tensor& tensor) {

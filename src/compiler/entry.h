@@ -48,6 +48,8 @@ struct Entry {
   bool coincide(const std::vector<at::Tensor>& bound) const;
   /// Whether one of them is another tensor than any that was compared.
   bool has_new_tensors(const std::vector<at::Tensor>& given) const;
+  /// Whether an argument of the capture is now another one of them.
+  bool has_moved_tensors(const std::vector<at::Tensor>& given) const;
 
   std::atomic<bool> distrusted{false};  ///< differed from eager, and the caller chose eager for that case
   bool runs_eagerly() const { return !program || distrusted.load(std::memory_order_acquire); }

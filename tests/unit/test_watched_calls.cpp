@@ -333,5 +333,25 @@ TEST(WatchedCalls, Sequential) {
   }
 }
 
+TEST(WatchedCalls, ACapturedTensorInThePlaceOfOneArgumentAndThenOfAnother) {
+  const auto held = at::arange(6.f) - 2, twin = held.clone();
+  const auto f = [](const Tensor& own) {
+    return [own](Tensor x, Tensor) {
+      x.relu_();
+      return own.amax();
+    };
+  };
+  const auto fast = compile(f(held));
+  const auto eager = f(twin);
+  for (int i = 0; i < 8; ++i) {
+    const auto x = at::arange(6.f) - i, y = x.clone();
+    const bool first = i % 2 == 1;
+    const auto got = first ? fast(held, x) : fast(x, held), want = first ? eager(twin, y) : eager(y, twin);
+    EXPECT_TRUE(at::equal(got, want)) << i;
+    EXPECT_TRUE(at::equal(held, twin)) << i;
+    EXPECT_TRUE(at::equal(x, y)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace graft
