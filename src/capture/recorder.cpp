@@ -455,6 +455,9 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
       // Also within memory that is known: its gradient is lost where the tensor has no elements.
       if (!lies_within(made, type_of(*source), source->storage_offset()))
         return break_at(call.op, "shows memory that the tensor does not cover");
+      // Its strides are those of the memory, which holds other numbers than the tensor shows.
+      if (source->is_conj() || source->is_neg())
+        return break_at(call.op, "shows the memory of a conjugated or negated tensor");
     }
     memory_.enter_view(made, *memory_.find(*source), value);
     return;

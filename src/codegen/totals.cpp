@@ -85,8 +85,8 @@ void RealTotal::add(const Real& x, int64_t count) {
       break;
     case Op::reduce_sum:
       if (x.low == 0 && x.high == 0) break;
-      value_.low += times * x.low;
-      value_.high += times * x.high;
+      low_.add(times * x.low);
+      high_.add(times * x.high);
       positive_ += times * std::max(x.high, 0.0);
       negative_ += times * std::min(x.low, 0.0);
       has_infinity_ |= x.low == infinity;
@@ -108,6 +108,14 @@ void RealTotal::add(const Real& x, int64_t count) {
   }
 }
 
+void RealTotal::Sum::add(double x) {
+  const double next = sum + x;
+  if (std::isfinite(next)) lost += std::abs(sum) >= std::abs(x) ? (sum - next) + x : (x - next) + sum;
+  sum = next;
+}
+
+double RealTotal::Sum::value() const { return std::isfinite(sum) ? sum + lost : sum; }
+
 Real RealTotal::sum() const {
   const auto format = format_of(dtype_);
   if (has_infinity_ && has_minus_) return Real::only_nan();
@@ -119,9 +127,10 @@ Real RealTotal::sum() const {
   const double steps = std::min(inexact_ - 1, deepest_);
   const double error =
       inexact_ > 1 ? steps * format.unit * (positive_ - negative_) + inexact_ * format.smallest : 0;
-  if (up) return {std::isfinite(error) ? nearest(dtype_, value_.low - error) : negative_, infinity, nan_};
-  if (down) return {-infinity, std::isfinite(error) ? nearest(dtype_, value_.high + error) : positive_, nan_};
-  return {nearest(dtype_, value_.low - error), nearest(dtype_, value_.high + error), nan_};
+  const double low = low_.value(), high = high_.value();
+  if (up) return {std::isfinite(error) ? nearest(dtype_, low - error) : negative_, infinity, nan_};
+  if (down) return {-infinity, std::isfinite(error) ? nearest(dtype_, high + error) : positive_, nan_};
+  return {nearest(dtype_, low - error), nearest(dtype_, high + error), nan_};
 }
 
 Real RealTotal::product() const {

@@ -21,7 +21,14 @@ class RealTotal {
   Op op_;
   ir::DType dtype_;
   double deepest_;
-  Real value_;  // computed in double, in the order in which terms came
+  /// A sum whose own rounding is that of a few steps, however many terms it has (Neumaier's).
+  struct Sum {
+    double sum = 0, lost = 0;
+    void add(double x);
+    double value() const;
+  };
+  Real value_;      // of all but sums; computed in double, in the order in which terms came
+  Sum low_, high_;  // of sums
   bool nan_ = false, only_nan_ = false;
   double inexact_ = 0;                             // terms that may change what they are added to
   double positive_ = 0, negative_ = 0;             // sum: of all terms above, and below zero

@@ -31,11 +31,12 @@ at::ScalarType coarsest_of(const ir::Graph& graph);
 /// PreciseRuns). Eager must be as near to `plain` as rounding allows, else the capture is wrong and no
 /// precision excuses it; `got` must be about as near to `precise` as the others are, as a whole and row by
 /// row; the nearer, the coarser what the graph is `computed_in` (coarsest_of). Where ATen's kernels give NaN
-/// or infinity and the exact result is another, that one is right, too. A whole number or a flag must be one
-/// that some run gave.
+/// or infinity and the exact result is another, that one is right, too. With `may_overflow` (see PreciseRuns)
+/// places where either is NaN or infinite are not compared. A whole number or a flag must be one that some
+/// run gave.
 bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed,
-              at::ScalarType computed_in);
+              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, at::ScalarType computed_in,
+              bool may_overflow = false);
 
 /// The states of the random number generators a call may draw from, to run it twice on the same numbers.
 class RandomState {

@@ -149,7 +149,8 @@ class Comparison {
       std::vector<at::Tensor> others;
       others.reserve(perturbed_.size());
       for (const auto& run : perturbed_) others.push_back(run[result]);
-      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others, computed_in_))
+      if (is_noise(got, want, runs_->plain()[result], runs_->precise()[result], others, computed_in_,
+                   runs_->may_overflow()))
         return true;
       if (perturbed_.size() == enough) return false;
       perturbed_.push_back(runs_->perturbed());

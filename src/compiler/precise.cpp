@@ -4,6 +4,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/MemoryOverlap.h>
 
+#include <algorithm>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -125,11 +127,34 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
       wide_inputs_.push_back(widened(inputs[i], by_storage, strided.contains(graph.inputs()[i].get())));
     for (const auto* node : random)
       for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false, false));
-    precise_ = ref::interpret(wide_, wide_inputs_, generators);
+    find_overflows(generators);
   } catch (const std::exception&) {
     plain_.clear();
     precise_.clear();
   }
+}
+
+void PreciseRuns::find_overflows(const std::vector<at::Generator>& generators) {
+  std::unordered_set<const ir::Value*> large;
+  const auto look_at = [&](const ir::Value& value, const at::Tensor& tensor) {
+    const auto found = rounding_.find(&value);
+    if (found == rounding_.end() || !tensor.defined() || !tensor.is_floating_point()) return;
+    // Sums of half numbers are sums of floats.
+    const double largest = found->second == unit_of(ir::DType::f64) ? std::numeric_limits<double>::max()
+                                                                    : std::numeric_limits<float>::max();
+    const auto sizes = tensor.detach().abs();
+    if (!(sizes.where(sizes.isfinite(), at::zeros_like(sizes)).sum().item<double>() < largest / 2))
+      large.insert(&value);
+  };
+  for (size_t i = 0; i < wide_inputs_.size(); ++i) look_at(*wide_.inputs()[i], wide_inputs_[i]);
+  precise_ = ref::interpret(
+      wide_, wide_inputs_, generators, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+        const auto kind = ir::kind_of(node.op());
+        if (kind == ir::OpKind::reduction || kind == ir::OpKind::matmul || kind == ir::OpKind::convolution)
+          may_overflow_ |=
+              std::ranges::any_of(node.inputs(), [&](const auto* v) { return large.contains(v); });
+        for (size_t i = 0; i < made.size(); ++i) look_at(node.output(i), made[i]);
+      });
 }
 
 std::vector<at::Tensor> PreciseRuns::perturbed() const {

@@ -21,6 +21,10 @@ class PreciseRuns {
   const std::vector<at::Tensor>& plain() const { return plain_; }
   const std::vector<at::Tensor>& precise() const { return precise_; }
 
+  /// Whether a sum has terms so large that they add up to infinity in some order of them, and in another to a
+  /// number, or with two infinities to NaN.
+  bool may_overflow() const { return may_overflow_; }
+
   /// One more run in double, in which every value is off by what rounding in its original dtype may do, at
   /// random (from its own generator): how far a result can move without anybody being wrong. One run
   /// of another order of operations does not tell. At a kink (ReLU's gradient near 0) it may lie on the same
@@ -28,9 +32,13 @@ class PreciseRuns {
   std::vector<at::Tensor> perturbed() const;
 
  private:
+  /// Makes the precise run.
+  void find_overflows(const std::vector<at::Generator>& generators);
+
   at::Generator generator_;
   ir::Graph wide_;
   std::vector<at::Tensor> wide_inputs_, plain_, precise_;
+  bool may_overflow_ = false;
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_; relative
 };
 

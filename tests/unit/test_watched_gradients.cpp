@@ -160,6 +160,17 @@ TEST(WatchedGradients, ANormOfOneNumberRepeatedIsRounding) {
   }
 }
 
+TEST(WatchedGradients, SumsThatOverflowInSomeOrder) {
+  const auto f = [](Tensor x) { return x.sum().expand({3}) * 1; };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    // In eager's order, by lanes, some partial sums are infinite.
+    const auto x = at::tensor({3e38f, -3e38f}).repeat({40}).roll(i);
+    x.slice(0, 0, 8 + i).fill_(2e38f);
+    EXPECT_NO_THROW(fast(x)) << i;
+  }
+}
+
 TEST(WatchedGradients, AWriteWithAHistoryThroughADetachedArgument) {
   const auto f = [](Tensor x, Tensor y) { return x.detach().add_(y); };
   const auto fast = compile(f);

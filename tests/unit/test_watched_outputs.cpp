@@ -88,6 +88,20 @@ TEST(WatchedOutputs, PlacesOfTheLargestOfRepeatedNumbers) {
   }
 }
 
+TEST(WatchedOutputs, PlacesInTheMemoryOfAConjugatedTensor) {
+  const auto f = [](Tensor x) {
+    const auto turned = x.mH();
+    turned.as_strided({2}, {1}, 0).add_(1);
+    return turned * 2;
+  };
+  const auto fast = compile(f, {.verify = false});
+  for (int i = 0; i < 4; ++i) {
+    const auto x = at::complex(numbers(i), numbers(i + 1)).view({2, 3}), mine = x.clone();
+    EXPECT_TRUE(at::equal(fast(mine), f(x))) << i;
+    EXPECT_TRUE(at::equal(mine, x)) << i;
+  }
+}
+
 TEST(WatchedOutputs, TheRealPartOfAConjugatedArgumentAfterAWrite) {
   const auto f = [](Tensor x) {
     const auto before = at::real(x) * 2;
