@@ -19,9 +19,12 @@ bool same_strides(const ir::TensorType& a, const ir::TensorType& b) {
 }
 
 /// The place is the tensor's as it is now: code may give a tensor object other sizes, or other memory.
-bool fits(const at::Tensor& tensor, const ir::TensorType& type, int64_t offset) {
-  return tensor.sizes() == at::IntArrayRef(type.sizes) && tensor.strides() == at::IntArrayRef(type.strides) &&
-         tensor.storage_offset() == offset && tensor.scalar_type() == to_torch(type.dtype);
+Memory::Bits bits_of(const at::Tensor& tensor) { return {tensor.is_conj(), tensor.is_neg()}; }
+
+bool fits(const at::Tensor& tensor, const ir::TensorType& type, int64_t offset, Memory::Bits bits) {
+  return bits_of(tensor) == bits && tensor.sizes() == at::IntArrayRef(type.sizes) &&
+         tensor.strides() == at::IntArrayRef(type.strides) && tensor.storage_offset() == offset &&
+         tensor.scalar_type() == to_torch(type.dtype);
 }
 
 /// Some elements may be one in memory (an expanded tensor's are).
@@ -56,8 +59,8 @@ std::optional<Memory::Place> Memory::find(const at::Tensor& tensor) const {
   if (found == known_.end() || found->second.alive.expired()) return std::nullopt;
   const auto& place = found->second.place;
   const bool same = found->second.storage == storage_of(tensor) &&
-                    (place.view ? fits(tensor, place.view->type, place.view->offset)
-                                : fits(tensor, place.region->type, place.region->offset));
+                    (place.view ? fits(tensor, place.view->type, place.view->offset, place.view->bits)
+                                : fits(tensor, place.region->type, place.region->offset, place.region->bits));
   return same ? std::optional(place) : std::nullopt;
 }
 
@@ -71,9 +74,9 @@ std::optional<Memory::Place> Memory::find_twin(const at::Tensor& tensor) const {
   std::optional<Place> found;
   for (const auto& region : regions_of(tensor)) {
     std::optional<Place> here;
-    if (fits(tensor, region->type, region->offset)) here = Place{region, nullptr};
+    if (fits(tensor, region->type, region->offset, region->bits)) here = Place{region, nullptr};
     for (const auto& weak : region->views)
-      if (auto view = weak.lock(); !here && view && fits(tensor, view->type, view->offset))
+      if (auto view = weak.lock(); !here && view && fits(tensor, view->type, view->offset, view->bits))
         here = Place{region, std::move(view)};
     if (here && found) return std::nullopt;  // two inputs of one memory: it may be either's
     if (here) found = std::move(here);
@@ -86,6 +89,7 @@ std::shared_ptr<Memory::Region> Memory::enter(const at::Tensor& tensor, ir::Valu
   region->type = type_of(tensor);
   region->offset = tensor.storage_offset();
   region->value = &value;
+  region->bits = bits_of(tensor);
   const auto* storage = storage_of(tensor);
   auto in_storage = storages_.find(storage);
   if (in_storage != storages_.end() && in_storage->second.alive.expired()) {
@@ -102,7 +106,7 @@ std::shared_ptr<Memory::Region> Memory::enter(const at::Tensor& tensor, ir::Valu
 void Memory::enter_view(const at::Tensor& tensor, const Place& of, ir::Value& value) {
   auto view =
       std::make_shared<View>(View{of.region, of.view, value.producer(), value.index(), type_of(tensor),
-                                  tensor.storage_offset(), &value, of.region->version});
+                                  tensor.storage_offset(), &value, of.region->version, bits_of(tensor)});
   of.region->views.push_back(view);
   enter_twin(tensor, {of.region, std::move(view)});
 }

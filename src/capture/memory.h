@@ -22,6 +22,11 @@ namespace graft {
 class Memory {
  public:
   struct View;
+  /// How a tensor reads its memory.
+  struct Bits {
+    bool conj = false, neg = false;
+    bool operator==(const Bits&) const = default;
+  };
   struct Region {
     ir::TensorType type;  ///< of the tensor that covers it, as it lies in memory
     int64_t offset = 0;   ///< of that tensor in its storage
@@ -29,6 +34,7 @@ class Memory {
     uint64_t version = 0;              ///< counts writes
     std::optional<size_t> input = {};  ///< of the graph; none: made by the function
     bool empty = false;                ///< nothing was written yet
+    Bits bits = {};
     std::vector<std::weak_ptr<View>> views;
   };
   struct View {
@@ -40,6 +46,7 @@ class Memory {
     int64_t offset;
     ir::Value* value;
     uint64_t version;  ///< of the region, when `value` was what it shows
+    Bits bits;
   };
   /// A tensor: the region's own, or a view of it.
   struct Place {

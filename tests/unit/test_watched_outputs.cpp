@@ -34,6 +34,23 @@ TEST(WatchedOutputs, TensorsMadePastTheDispatcherShareMemory) {
   }
 }
 
+TEST(WatchedOutputs, TensorsMadePastTheDispatcherOfConjugatedOnes) {
+  const auto f = [](Tensor x) {
+    const auto a = x * 2, b = a.conj();
+    return Tensors{b.data(), b.conj().data(), x.data(), x.conj().data()};
+  };
+  const auto fast = compile(f, {.verify = false});
+  for (int i = 0; i < 6; ++i) {
+    auto x = at::complex(numbers(i), numbers(i + 1));
+    if (i > 2) x = x.conj();
+    const auto got = fast(x), want = f(x);
+    for (size_t k = 0; k < got.size(); ++k) {
+      EXPECT_TRUE(at::equal(got[k], want[k])) << i << " " << k;
+      EXPECT_EQ(got[k].is_conj(), want[k].is_conj()) << i << " " << k;
+    }
+  }
+}
+
 TEST(WatchedOutputs, TensorsMadePastTheDispatcherOfMemoryThatTwoTensorsHave) {
   const auto held = numbers(1);
   const auto f = [held](Tensor) { return held.data(); };
