@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -40,6 +42,17 @@ std::unordered_set<const ir::Value*> strided_inputs(const ir::Graph& graph) {
   for (const auto& node : graph.nodes())
     if (node->op() == "aten::as_strided") found.insert(&codegen::root_of(*ir::value_of(*node, "self")));
   return found;
+}
+
+/// Whether its results are some of its arguments' elements as they are: it rounds nothing. (A largest element
+/// that is not equal to any would have no gradient.)
+bool chooses(const ir::Node& node) {
+  static const std::set<std::string_view> others = {
+      "aten::amax",    "aten::amin",    "aten::max",     "aten::min",  "aten::max.dim",
+      "aten::min.dim", "aten::maximum", "aten::minimum", "aten::relu", "aten::where.self",
+      "aten::neg",     "aten::abs",     "aten::sort",    "aten::topk", "aten::clone"};
+  const auto kind = ir::kind_of(node.op());
+  return kind == ir::OpKind::view || kind == ir::OpKind::gather || others.contains(node.op());
 }
 
 /// Half of the distance from 1 to the next number of a dtype; 0 for one that does not round.
@@ -168,8 +181,8 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
       perturb(row, amplitude_of(found->second), generator_);
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
-    // Views round nothing; a result that is one all the same (reshape) shows memory of this run alone.
-    if (ir::kind_of(node.op()) == ir::OpKind::view) return;
+    // A result that is a view all the same (reshape) shows memory of this run alone.
+    if (chooses(node)) return;
     for (size_t i = 0; i < made.size(); ++i)
       if (const auto found = rounding_.find(&node.output(i));
           found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {
