@@ -229,7 +229,8 @@ class Session {
     return {.kind = Output::Kind::computed,
             .index = add_result(recorder().find(output), output),
             .offset = output.storage_offset(),
-            .requires_grad = output.requires_grad()};
+            .requires_grad = output.requires_grad(),
+            .conj = output.is_conj()};
   }
 
   Output refused(const char* why) {

@@ -40,6 +40,7 @@ struct Output {
   int64_t offset = 0;        ///< over the input's or result's own; of a computed one: in its memory
   int64_t whole_offset = 0;  ///< of a piece: the result's own
   bool requires_grad = false;
+  bool conj = false;     ///< of a computed one
   bool tracked = false;  ///< a view or part: autograd knows what it is a view of (a detached one is not)
   bool operator==(const Output&) const = default;
 };

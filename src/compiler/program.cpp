@@ -304,6 +304,12 @@ at::Tensor strided_view(const at::Tensor& base, const Output& output) {
   return output.tracked ? made : made.detach();
 }
 
+/// What is conjugated twice has no bit in eager code. In a graph its memory may have been read again in
+/// between.
+at::Tensor with_bit(const at::Tensor& result, bool conj) {
+  return result.defined() && result.is_conj() && !conj ? result.resolve_conj() : result;
+}
+
 }  // namespace
 
 /// The outputs that are not views of other outputs.
@@ -318,7 +324,7 @@ std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
     else if (output.kind == Output::Kind::piece)
       outputs[i] = strided_view(pass.results[output.index], output);
     else if (output.kind == Output::Kind::computed)
-      outputs[i] = pass.results[output.index];
+      outputs[i] = with_bit(pass.results[output.index], output.conj);
   }
   separate(pass, outputs);
   return outputs;

@@ -119,6 +119,21 @@ TEST(WatchedOutputs, PlacesInTheMemoryOfAConjugatedTensor) {
   }
 }
 
+TEST(WatchedOutputs, ConjugatedWrittenToAndConjugatedAgain) {
+  const auto f = [](Tensor x) {
+    const auto turned = (x * 2).mH();
+    turned.add_(x.mH());
+    return turned.mH();
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    const auto x = at::complex(numbers(i), numbers(i + 1)).view({2, 3});
+    const auto got = fast(x);
+    EXPECT_TRUE(at::equal(got, f(x))) << i;
+    EXPECT_FALSE(got.is_conj()) << i;
+  }
+}
+
 TEST(WatchedOutputs, TheRealPartOfAConjugatedArgumentAfterAWrite) {
   const auto f = [](Tensor x) {
     const auto before = at::real(x) * 2;
