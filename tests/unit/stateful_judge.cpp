@@ -337,7 +337,11 @@ Found judge_threads(const Program& program, World& world, const Callee& fast) {
     for (int c = 0; c < calls_each; ++c) {
       call.seed += 1000;
       given[t].push_back(world.make_arguments(call));
-      want[t].push_back(with_gradients(world.eager(), given[t].back()));
+      try {
+        want[t].push_back(with_gradients(world.eager(), given[t].back()));
+      } catch (const std::exception&) {
+        return {};  // eager has no result for arguments that lie by themselves
+      }
     }
   std::vector<std::string> errors(count);
   std::vector<std::thread> threads;
