@@ -2,7 +2,7 @@
 """Which folder may include which, and what every header has: the layout of docs/architecture.md, checked.
 
 Rules, in the order of the functions below: direction between folders, no torch where it is forbidden (also not through another header),
-no conditional compilation outside target/ and support/, no include cycles, the look of a header, the number of public headers.
+no conditional compilation outside targets/ and support/, no include cycles, the look of a header, the number of public headers.
 """
 import re
 import sys
@@ -21,8 +21,10 @@ LAYERS = (
     ("src/decomp", "compiler"),
     ("src/passes", "compiler"),
     ("src/codegen", "compiler"),
+    ("src/plan", "compiler"),
+    ("src/cache", "compiler"),
     ("src/runtime", "compiler"),
-    ("src/target", "compiler"),
+    ("src/targets", "compiler"),
     ("src/compiler", "compiler"),
     ("src/io/format", "model"),
     ("src/io", "model"),
@@ -30,7 +32,7 @@ LAYERS = (
     ("src/models", "model"),
     ("src/quant", "model"),
     ("src/adapters", "model"),
-    ("src/dist", "any"),
+    ("src/distributed", "any"),
     ("src/train", "both"),
     ("src/generation", "both"),
     ("src/serve", "both"),
@@ -46,12 +48,12 @@ ONLY = {
     "tests/cmake_consumer": ("include/graft",),
 }
 # The folders inside these do not know each other: targets are alternatives, and a stub stands in for one of them.
-SIBLINGS_APART = ("src/target",)
-TORCH_FREE = ("src/support", "src/ir", "src/io/format")
+SIBLINGS_APART = ("src/targets",)
+TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 MAY_INCLUDE_TORCH = ("src/support/torch_pch.h",)  # the precompiled header itself
 CONDITIONALS_CHECKED = ("include", "src")
-CONDITIONALS_ALLOWED = ("src/target", "src/support")
+CONDITIONALS_ALLOWED = ("src/targets", "src/support")
 MAX_PUBLIC_HEADERS = 18
 
 FOLDERS = ("include", "src", "tools", "tests", "bench", "examples")
@@ -143,6 +145,20 @@ def check_conditionals(root, graph, report):
             report.error(name, number, f"#{match[1]}: no conditional compilation here; write a stub of the same interface, chosen in CMake")
 
 
+def check_targets(root, graph, report):
+    """Outside of its folder a target is known by name in the list of targets alone."""
+    for name, found in graph.items():
+        layer = layer_of(name)
+        if layer is None or LAYERS[layer][1] != "compiler" or inside(name, "src/targets"):
+            continue
+        for line, path, _ in found:
+            if path.startswith(("targets/cpu", "targets/cuda", "targets/no_", "llvm/", "dnnl", "mkl")):
+                report.error(name, line, f'includes "{path}": ask the interface (targets/target.h, runtime/device.h) instead of one target')
+        for number, line in enumerate(blank(read(root / name)).splitlines(), 1):
+            if match := re.search(r"\b(cpu|cuda|llvm|dnnl)::", line):
+                report.error(name, number, f"{match[0]}: ask the interface (targets/target.h, runtime/device.h) instead of one target")
+
+
 def check_cycles(graph, report):
     state = {}  # absent: not seen; a list position: on the path; "done"
     path = []
@@ -190,6 +206,7 @@ def main():
     check_direction(graph, report)
     check_torch_free(graph, report)
     check_conditionals(root, graph, report)
+    check_targets(root, graph, report)
     check_cycles(graph, report)
     check_headers(root, graph, report)
     check_public(graph, report)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The polynomials of src/target/cpu/vector_math: where their coefficients come from.
+"""The polynomials of src/targets/cpu/vector_math: where their coefficients come from.
 
     .venv/bin/python scripts/minimax.py [name...]
 

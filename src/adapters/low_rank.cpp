@@ -12,7 +12,7 @@ using Apart = at::Tensor(const at::Tensor&, const at::Tensor&, Tensors, Tensors,
 using Into = at::Tensor&(const at::Tensor&, const at::Tensor&, Tensors, Tensors, Tensors, const at::Tensor&,
                          at::IntArrayRef, at::Tensor&);
 
-/// By operators that any device has; the CPU has a kernel of its own (target/cpu/low_rank.cpp).
+/// By operators that any device has; the CPU has a kernel of its own (targets/cpu/low_rank.cpp).
 at::Tensor& add_plainly(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Tensors scaling,
                         const at::Tensor& table, at::IntArrayRef slots, at::Tensor& out) {
   const auto each = x.size(0) / table.size(0);

@@ -36,7 +36,7 @@ struct Unit {
 
 class Fuser {
  public:
-  explicit Fuser(const ir::Graph& graph) : graph_(graph) {}
+  Fuser(const ir::Graph& graph, const Limits& limits) : graph_(graph), limits_(limits) {}
   Schedule run();
 
  private:
@@ -89,7 +89,7 @@ class Fuser {
   /// Whether the node reads the kernel's values where the kernel computes them (or may compute them again).
   bool accesses_fit(const Node& node, const Unit& unit, const Space& space);
   /// Where in the kernel's space a value of it is computed.
-  static Place own_place(const Lowering& lowering, const Value& value, const Space& space);
+  Place own_place(const Lowering& lowering, const Value& value, const Space& space) const;
 
   // --- joining
 
@@ -122,6 +122,7 @@ class Fuser {
                     std::unordered_map<const Unit*, std::set<const Unit*>>& needs);
 
   const ir::Graph& graph_;
+  const Limits limits_;
   std::unordered_set<const Value*> materialised_;
   std::unordered_map<const Value*, Cost> costs_;
   std::vector<std::unique_ptr<Unit>> units_;

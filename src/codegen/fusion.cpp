@@ -237,7 +237,7 @@ const Value& root_of(const Value& value) {
   return *at;
 }
 
-Schedule schedule(const Graph& graph) { return Fuser(graph).run(); }
+Schedule schedule(const Graph& graph, const Limits& limits) { return Fuser(graph, limits).run(); }
 
 std::string to_string(const Schedule& schedule) {
   std::ostringstream text;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/kernel.h"
+#include "codegen/limits.h"
 #include "ir/graph.h"
 
 namespace graft::codegen {
@@ -32,7 +33,7 @@ const ir::Value& root_of(const ir::Value& value);
 
 /// Every result of the graph, every argument of a call and every buffer read is written by an earlier step,
 /// is an input, or is a view of one.
-Schedule schedule(const ir::Graph& graph);
+Schedule schedule(const ir::Graph& graph, const Limits& limits);
 
 std::string to_string(const Schedule& schedule);
 

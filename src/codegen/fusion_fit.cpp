@@ -10,15 +10,6 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-// Larger kernels gain nothing and cost registers and compile time.
-constexpr size_t max_nodes = 48, max_buffers = 20;
-// Rows so few and so long (long_row) want several threads each, which a kernel that goes on over all rows
-// cannot give them.
-constexpr int64_t few_rows = 64;
-// Points of a row that do not stay near the core: going over it a second time is no better than a kernel of
-// its own, which can write in place.
-constexpr int64_t far_row = 1 << 17;
-
 bool row_level(const Value& value, const Space& space) { return points(space) != value.type().numel(); }
 
 /// There when all rows are done, and for none of them.
@@ -26,39 +17,41 @@ bool once_level(const Value& value, const Space& space) {
   return value.type().numel() == 1 && kept_points(space) > 1 && kept_points(space) != points(space);
 }
 
-bool column_level(const Value& value, const Space& space) {
-  return value.producer() && crossed_by(*value.producer(), space).has_value();
+bool column_level(const Value& value, const Space& space, const Limits& limits) {
+  return value.producer() && crossed_by(*value.producer(), space, limits.long_row).has_value();
 }
 
-/// A reduction of one number a row, to one number.
-bool reduces_rows(const Node& node, const Space& space) {
+/// A reduction of one number a row, to one number. Few long rows want several workers each, which a kernel
+/// that goes on over all rows cannot give them.
+bool reduces_rows(const Node& node, const Space& space, const Limits& limits) {
   const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
   return !is_pointwise(node) && once_level(node.output(), space) && points_of(node) == rows &&
-         space.back().reduced && (rows >= few_rows || row <= long_row);
+         space.back().reduced && (rows >= limits.few_rows || row <= limits.long_row);
 }
 
-/// The unit is done with rows that it would have to fetch again.
-bool rows_are_far(const Unit& unit) {
+/// The unit is done with rows that it would have to fetch again: that is no better than a kernel of its own,
+/// which can write in place.
+bool rows_are_far(const Unit& unit, const Limits& limits) {
   const int64_t rows = kept_points(unit.space);
-  return rows < few_rows && points(unit.space) / std::max<int64_t>(rows, 1) >= far_row &&
+  return rows < limits.few_rows && points(unit.space) / std::max<int64_t>(rows, 1) >= limits.far_row &&
          std::any_of(unit.nodes.begin(), unit.nodes.end(), [](const Node* n) { return !is_pointwise(*n); });
 }
 
-std::optional<Space> united_space(const Node& node, const Unit& unit) {
+std::optional<Space> united_space(const Node& node, const Unit& unit, const Limits& limits) {
   if (!is_pointwise(node)) {
     const auto& sizes = ir::value_of(node, "self")->type().sizes;
-    if (reduces_rows(node, unit.space)) return refine_kept(unit.space, sizes);
+    if (reduces_rows(node, unit.space, limits)) return refine_kept(unit.space, sizes);
     if (points_of(node) != points(unit.space)) return std::nullopt;
-    if (auto space = crossed_by(node, unit.space)) return space;
+    if (auto space = crossed_by(node, unit.space, limits.long_row)) return space;
     return unite(unit.space, space_over(sizes, dims_reduced_by(node)));
   }
   const auto& sizes = node.output().type().sizes;
   if (points_of(node) == points(unit.space))
-    return rows_are_far(unit) ? std::nullopt : refine(unit.space, sizes);
+    return rows_are_far(unit, limits) ? std::nullopt : refine(unit.space, sizes);
   if (points_of(node) == kept_points(unit.space)) return refine_kept(unit.space, sizes);
   if (once_level(node.output(), unit.space) &&
       std::any_of(unit.nodes.begin(), unit.nodes.end(),
-                  [&](const Node* n) { return reduces_rows(*n, unit.space); }))
+                  [&](const Node* n) { return reduces_rows(*n, unit.space, limits); }))
     return unit.space;
   return std::nullopt;
 }
@@ -66,8 +59,8 @@ std::optional<Space> united_space(const Node& node, const Unit& unit) {
 }  // namespace
 
 std::optional<Space> Fuser::fits(const Node& node, const Unit& unit) {
-  if (unit.nodes.size() >= max_nodes || points_of(node) == 0) return std::nullopt;
-  auto space = united_space(node, unit);
+  if (unit.nodes.size() >= limits_.nodes || points_of(node) == 0) return std::nullopt;
+  auto space = united_space(node, unit, limits_);
   if (!space || depends_otherwise(node, unit) || !accesses_fit(node, unit, *space)) return std::nullopt;
   return space;
 }
@@ -99,8 +92,8 @@ bool Fuser::made_by(const Value& value, const Unit& unit) const {
   return found != units_of_.end() && found->second == &unit;
 }
 
-Place Fuser::own_place(const Lowering& lowering, const Value& value, const Space& space) {
-  if (column_level(value, space)) return lowering.column_place(value.type().sizes);
+Place Fuser::own_place(const Lowering& lowering, const Value& value, const Space& space) const {
+  if (column_level(value, space, limits_)) return lowering.column_place(value.type().sizes);
   if (once_level(value, space)) return Lowering::once_place(value.type().sizes);
   return row_level(value, space) ? lowering.row_place(value.type().sizes)
                                  : lowering.full_place(value.type().sizes);
@@ -108,7 +101,8 @@ Place Fuser::own_place(const Lowering& lowering, const Value& value, const Space
 
 bool Fuser::accesses_fit(const Node& node, const Unit& unit, const Space& space) {
   const auto inside = [&](const Value& v) { return made_by(v, unit); };
-  Lowering trial(space, [&](const Value& v) { return &v == &node.output() || (!inside(v) && inlined(v)); });
+  Lowering trial(space, limits_,
+                 [&](const Value& v) { return &v == &node.output() || (!inside(v) && inlined(v)); });
   try {
     if (const auto scatter = scatter_of(node))
       scatter->add(trial, trial.full_place(scatter->sizes));
@@ -123,7 +117,7 @@ bool Fuser::accesses_fit(const Node& node, const Unit& unit, const Space& space)
     buffers.insert(&value);
     if (!inside(value)) continue;
     if (access.gathered) return false;
-    if (column_level(value, space)) return false;
+    if (column_level(value, space, limits_)) return false;
     // No row can use it, nor can what is reduced over the rows.
     if (once_level(value, space) && !(once_level(node.output(), space) && is_pointwise(node))) return false;
     if (access.place == own_place(trial, value, space)) continue;
@@ -136,7 +130,7 @@ bool Fuser::accesses_fit(const Node& node, const Unit& unit, const Space& space)
   for (const auto* n : unit.nodes)
     for (const auto* input : n->inputs())
       if (!inside(root_of(*input))) buffers.insert(&root_of(*input));
-  return buffers.size() <= max_buffers;
+  return buffers.size() <= limits_.buffers;
 }
 
 }  // namespace graft::codegen

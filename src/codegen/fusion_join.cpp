@@ -7,10 +7,6 @@
 namespace graft::codegen {
 namespace {
 
-// A kernel that scatters has no more tasks than it has points to keep: with fewer than these, what it adds is
-// better computed by a kernel of its own.
-constexpr int64_t enough_columns = 64;
-
 /// In an order that does not depend on where they lie.
 std::vector<Unit*> latest_first(const std::set<Unit*>& units) {
   std::vector<Unit*> sorted(units.begin(), units.end());
@@ -43,7 +39,9 @@ void Fuser::join_units() {
 }
 
 void Fuser::take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
-  const auto crosses = [&](const Node* n) { return crossed_by(*n, rows.space).has_value(); };
+  const auto crosses = [&](const Node* n) {
+    return crossed_by(*n, rows.space, limits_.long_row).has_value();
+  };
   while (true) {
     const auto from = latest_first(reads_[&rows]);  // with each that is taken there may be more
     const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {
@@ -60,7 +58,9 @@ void Fuser::take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
 }
 
 void Fuser::take_producers(Unit& scatters, std::unordered_set<const Unit*>& gone) {
-  if (kept_points(scatters.space) < enough_columns) return;
+  // It has no more tasks than it has points to keep: with few, what it adds is better computed by a kernel of
+  // its own.
+  if (kept_points(scatters.space) < limits_.scatter_points) return;
   while (true) {
     const auto from = latest_first(reads_[&scatters]);
     const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {

@@ -30,7 +30,7 @@ bool makes_little(const Step& step) {
 Step Fuser::make_start(const Unit& unit) {
   Step step;
   const auto& output = unit.nodes[0]->output();
-  Lowering lowering(unit.space, [&](const Value& v) { return inlined(v); });
+  Lowering lowering(unit.space, limits_, [&](const Value& v) { return inlined(v); });
   const auto place = lowering.full_place(output.type().sizes);
   const auto* onto = scatter_of(*unit.nodes[0])->onto;
   lowering.store(
@@ -46,7 +46,7 @@ Step Fuser::make_step(const Unit& unit, const std::set<const Value*>& wanted) {
   if (unit.role == Unit::Role::starts) return make_start(unit);
   Step step;
   const auto inside = [&](const Value& v) { return made_by(v, unit); };
-  Lowering lowering(unit.space, [&](const Value& v) { return inside(v) || inlined(v); });
+  Lowering lowering(unit.space, limits_, [&](const Value& v) { return inside(v) || inlined(v); });
   for (const auto* node : unit.nodes) {
     const auto& output = node->output();
     if (const auto scatter = scatter_of(*node))

@@ -74,7 +74,8 @@ bool Lowering::Key::operator<(const Key& other) const {
   return std::lexicographical_compare(place.begin(), place.end(), other.place.begin(), other.place.end());
 }
 
-Lowering::Lowering(std::vector<Dimension> dims, Computed computed) : computed_(std::move(computed)) {
+Lowering::Lowering(std::vector<Dimension> dims, const Limits& limits, Computed computed)
+    : long_row_(limits.long_row), computed_(std::move(computed)) {
   kernel_.dims = std::move(dims);
   for (size_t i = 0; i < kernel_.dims.size(); ++i) {
     const auto& dim = kernel_.dims[i];
@@ -241,7 +242,7 @@ bool Lowering::over_rows(const ir::Value& input) const {
 
 int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& place) {
   const bool rows = over_rows(*ir::value_of(node, "self")),
-             columns = crossed_by(node, kernel_.dims).has_value();
+             columns = crossed_by(node, kernel_.dims, long_row_).has_value();
   const auto& sizes = value.type().sizes;
   if (!(place == (rows ? once_place(sizes) : columns ? column_place(sizes) : row_place(sizes))))
     throw std::logic_error("a reduction is needed at another place than where it is computed");
@@ -366,7 +367,7 @@ int64_t points_of(const ir::Node& node) {
   return is_pointwise(node) ? node.output().type().numel() : ir::value_of(node, "self")->type().numel();
 }
 
-std::optional<Space> crossed_by(const ir::Node& node, const Space& space) {
+std::optional<Space> crossed_by(const ir::Node& node, const Space& space, int64_t long_row) {
   const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
   if (is_pointwise(node) || !is_kernel_reduction(node) || finds_place(node) || rows < 2 || row < 2 ||
       row > long_row || !space.back().reduced || points_of(node) != points(space))

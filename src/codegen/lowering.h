@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codegen/kernel.h"
+#include "codegen/limits.h"
 #include "codegen/space.h"
 #include "codegen/views.h"
 #include "ir/graph.h"
@@ -20,7 +21,7 @@ class Lowering {
   /// Whether a value is computed here where it is needed; if not it is loaded from its buffer.
   using Computed = std::function<bool(const ir::Value&)>;
 
-  Lowering(std::vector<Dimension> dims, Computed computed);
+  Lowering(std::vector<Dimension> dims, const Limits& limits, Computed computed);
 
   /// The place of a value whose elements, in row-major order, are the points of the space: all of it, or the
   /// kept dimensions only.
@@ -87,6 +88,7 @@ class Lowering {
 
   std::vector<Access> accesses_;
   Kernel kernel_;
+  int64_t long_row_;
   Computed computed_;
   // The number of the point: in the space, among the kept dimensions, among the reduced ones.
   Index all_, kept_, reduced_;
@@ -116,11 +118,9 @@ std::vector<int64_t> dims_reduced_by(const ir::Node& node);
 bool finds_place(const ir::Node& node);
 /// Those that it walks over: a reduction its argument's, any other its result's.
 int64_t points_of(const ir::Node& node);
-/// Longer rows are dealt out to several threads each.
-constexpr int64_t long_row = 1 << 14;
 /// The space of a kernel of rows, with a reduction in it that is over the rows for each of their points;
 /// nothing if the node is no such reduction.
-std::optional<Space> crossed_by(const ir::Node& node, const Space& space);
+std::optional<Space> crossed_by(const ir::Node& node, const Space& space, int64_t long_row);
 /// Arguments that must lie in memory, because where they are read depends on data.
 std::vector<const ir::Value*> gathered_arguments(const ir::Node& node);
 

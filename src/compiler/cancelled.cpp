@@ -7,7 +7,7 @@
 #include "ir/arguments.h"
 #include "ir/clone.h"
 #include "passes/dead_code.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
 
 namespace graft {
 namespace {

@@ -4,7 +4,7 @@
 #include "compiler/check.h"
 #include "ir/clone.h"
 #include "runtime/present.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
 
 namespace graft {
 

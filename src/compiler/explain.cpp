@@ -3,13 +3,12 @@
 #include <map>
 #include <sstream>
 
-#include "codegen/fusion.h"
-#include "compiler/build.h"
 #include "compiler/check.h"
 #include "compiler/checked_call.h"
+#include "compiler/lower.h"
+#include "compiler/program.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
-#include "passes/pipeline.h"
 
 namespace graft {
 namespace {
@@ -30,10 +29,11 @@ std::string_view reason_for(const ir::Node& node) {
   }
 }
 
-void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph, const std::string& level) {
-  auto core = ir::clone(graph);
-  passes::run_passes(passes::compile_passes(), core);
-  const auto schedule = codegen::schedule(core);
+void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
+                   const std::vector<size_t>& frozen, const std::string& level) {
+  const auto& target = target_of(graph);
+  const auto lowered = lower(ir::clone(graph), target, frozen);
+  const auto& schedule = lowered.schedule;
   std::map<std::string, std::pair<int, std::string_view>> calls;
   size_t kernels = 0;
   for (const auto& step : schedule.steps) {
@@ -48,7 +48,10 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
        << " kernel launches, " << schedule.steps.size() - kernels << " calls\n";
   for (const auto& [op, call] : calls)
     text << "  " << call.first << " x " << op << " (" << call.second << ")\n";
-  if (!level.empty()) text << emit_core(level == "aten" ? graph : core, level);
+  if (!lowered.groups.empty())
+    text << "  " << lowered.groups.size()
+         << " groups of values are made from weights alone, when these change\n";
+  if (!level.empty()) text << (level == "aten" ? ir::to_string(graph) : emit(lowered, target, level));
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
                     const CompileOptions& options, const std::string& level) {
   std::ostringstream text;
-  if (!level.empty()) emit(ir::Graph(), level);  // an unknown level is an error before any work
+  if (!level.empty()) check_level(level);  // an error before any work
   const auto modules = std::make_shared<ModuleTree>(roots);
   const RandomState before({}, call.tensors);
   std::optional<Capture> captured;
@@ -79,8 +82,9 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
   for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources,
                                       modules->beyond(reads.reads())))
     text << "  " << line << "\n";
-  explain_graph(text, parts.backward ? "forward" : "graph", parts.forward, level);
-  if (parts.backward) explain_graph(text, "backward", *parts.backward, level);
+  explain_graph(text, parts.backward ? "forward" : "graph", parts.forward,
+                forward_bindings(*captured, parts, options).frozen, level);
+  if (parts.backward) explain_graph(text, "backward", *parts.backward, {}, level);
   const Program program(*captured, options);
   for (const auto* executable : program.executables()) text << executable->describe() << "\n";
   return text.str();

@@ -8,7 +8,7 @@
 
 #include "ir/clone.h"
 #include "ir/op_traits.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
 
 namespace graft {
 namespace {

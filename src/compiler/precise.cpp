@@ -17,7 +17,7 @@
 #include "ir/arguments.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
 
 namespace graft {
 namespace {

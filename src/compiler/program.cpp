@@ -72,6 +72,12 @@ at::Tensor zeros_of(const ir::TensorType& type) { return as_typed(at::Tensor(), 
 
 Bindings backward_bindings() { return {.in_place = {}, .frozen = {}, .keep_results = false}; }
 
+bool changes_slots(const Capture& capture) {
+  return std::ranges::any_of(capture.mutations, [&](const Mutation& mutation) {
+    return capture.sources[mutation.input].kind == Source::Kind::slot;
+  });
+}
+
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.
 ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
@@ -82,6 +88,23 @@ ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
 }
 
 }  // namespace
+
+Bindings forward_bindings(const Capture& capture, const Parts& parts, const CompileOptions& options) {
+  const auto& inputs = parts.forward_inputs;
+  Bindings bindings{.keep_results = !parts.backward};
+  for (const auto& mutation : capture.mutations) {
+    const auto place = std::ranges::find(inputs, mutation.input);
+    if (place != inputs.end())
+      bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - inputs.begin())});
+  }
+  // Without gradients nobody trains the weights: they are the same until their version changes. A step that
+  // changes some of them could keep others in the form its products like best, but that is a second copy of
+  // them, and training is short of memory.
+  if (parts.backward || changes_slots(capture) || options.freeze == Freeze::off) return bindings;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (capture.sources[inputs[i]].kind == Source::Kind::slot) bindings.frozen.push_back(i);
+  return bindings;
+}
 
 Program::Program(const Capture& capture, const CompileOptions& options)
     : captured_(ir::clone(capture.graph)),
@@ -96,28 +119,11 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   find_dependent_outputs();
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
   auto parts = parts_of(capture, options.backend);
+  const auto bindings = forward_bindings(capture, parts, options);
   forward_inputs_ = std::move(parts.forward_inputs);
   backward_inputs_ = std::move(parts.backward_inputs);
   read_again_ = std::move(parts.read_again);
-  Bindings bindings;
-  for (const auto& mutation : mutations_) {
-    const auto place = std::find(forward_inputs_.begin(), forward_inputs_.end(), mutation.input);
-    if (place != forward_inputs_.end())
-      bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - forward_inputs_.begin())});
-  }
-  bindings.keep_results = !parts.backward;
-  // Without gradients nobody trains the weights: they are the same until their version changes. A step that
-  // changes some of them could keep others in the form its products like best, but that is a second copy of
-  // them, and training is short of memory.
-  const bool trains_slots =
-      parts.backward || std::any_of(mutations_.begin(), mutations_.end(), [&](const Mutation& mutation) {
-        return sources_[mutation.input].kind == Source::Kind::slot;
-      });
-  if (!trains_slots && options.freeze != Freeze::off)
-    for (size_t i = 0; i < forward_inputs_.size(); ++i)
-      if (sources_[forward_inputs_[i]].kind == Source::Kind::slot && !mutated(forward_inputs_[i]))
-        bindings.frozen.push_back(i);
-  if (trains_slots && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
+  if (changes_slots(capture) && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
   forward_ = build(std::move(parts.forward), generators_, options, bindings);
   if (!parts.backward) return;
   if (tangent_types_.size() > 1) backward_graph_ = ir::clone(*parts.backward);
@@ -144,11 +150,6 @@ std::vector<std::vector<bool>> Program::partial_backwards() const {
 void Program::note_checked(size_t partial_backwards) const {
   const std::lock_guard<std::mutex> lock(partials_guard_);
   if (partials_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
-}
-
-bool Program::mutated(size_t input) const {
-  return std::any_of(mutations_.begin(), mutations_.end(),
-                     [&](const Mutation& m) { return m.input == input; });
 }
 
 Parts parts_of(const Capture& capture, Backend backend) {

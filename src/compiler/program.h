@@ -12,6 +12,7 @@
 #include "graft/compile.h"
 #include "runtime/executable.h"
 #include "runtime/fingerprint.h"
+#include "runtime/prepared.h"
 
 namespace graft {
 
@@ -24,6 +25,9 @@ struct Parts {
   std::vector<size_t> read_again;       ///< of both, for calls of the forward part that run again
 };
 Parts parts_of(const Capture& capture, Backend backend);
+
+/// What the forward part may do with its inputs and results.
+Bindings forward_bindings(const Capture& capture, const Parts& parts, const CompileOptions& options);
 
 class Program : public std::enable_shared_from_this<Program> {
  public:
@@ -73,7 +77,6 @@ class Program : public std::enable_shared_from_this<Program> {
   const ir::Graph& captured_graph() const { return captured_; }
 
  private:
-  bool mutated(size_t input) const;
   void note_contents(Pass& pass) const;
   void check_unchanged(const Pass& pass) const;
   void find_dependent_outputs();

@@ -8,7 +8,7 @@
 
 #include "ir/clone.h"
 #include "ir/op_traits.h"
-#include "runtime/failures.h"
+#include "plan/failures.h"
 #include "runtime/present.h"
 #include "support/block_path.h"
 
@@ -197,7 +197,7 @@ namespace {
 /// The first region from which on no other can fail by its data: one that fails must find all inputs as they
 /// were. What a region does in itself it plans by itself.
 size_t first_safe_region(const ir::Graph& graph, const Regions& cut) {
-  runtime::Failures failures;
+  plan::Failures failures;
   std::unordered_set<size_t> failing;  // values that a node makes that can fail
   const auto numbers = numbers_of(graph);
   for (const auto& node : graph.nodes())

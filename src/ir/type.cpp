@@ -105,16 +105,21 @@ TensorType contiguous(DType dtype, std::vector<Dim> sizes, Device device) {
   return {dtype, std::move(sizes), std::move(strides), device};
 }
 
-std::string to_string(const Device& device) {
-  switch (device.kind) {
+std::string_view name_of(Device::Kind kind) {
+  switch (kind) {
     case Device::Kind::cpu:
       return "cpu";
     case Device::Kind::meta:
       return "meta";
     case Device::Kind::cuda:
-      return "cuda:" + std::to_string(device.index);
+      return "cuda";
   }
   return "?";
+}
+
+std::string to_string(const Device& device) {
+  const std::string name(name_of(device.kind));
+  return device.kind == Device::Kind::cuda ? name + ":" + std::to_string(device.index) : name;
 }
 
 std::string to_string(const TensorType& type) {

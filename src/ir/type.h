@@ -48,6 +48,7 @@ TensorType contiguous(DType dtype, std::vector<Dim> sizes, Device device = {});
 /// "f32[2, 3]", strides only where they are not row-major: "f32[2, 3]{1, 2}", the device only where it is not
 /// the CPU: "f32[2]@cuda:0".
 std::string to_string(const TensorType& type);
+std::string_view name_of(Device::Kind kind);
 std::string to_string(const Device& device);
 
 }  // namespace graft::ir

@@ -13,9 +13,6 @@ using ir::Dim;
 using ir::Node;
 using ir::Value;
 
-// A wider product reads enough of its own weight to be worth a call of its own.
-constexpr Dim kNarrow = 32;
-
 /// The inputs [n, k] that lie one below the other in a weight; nothing where it is made of something else.
 std::optional<std::vector<Value*>> rows_of(Value& weight) {
   if (!weight.producer()) return std::vector<Value*>{&weight};
@@ -33,11 +30,11 @@ struct Narrow {
   Dim width;
 };
 
-std::optional<Narrow> narrow_of(Node& node) {
+std::optional<Narrow> narrow_of(Node& node, Dim most) {
   if (node.op() != "aten::mm") return std::nullopt;
   const auto* turned = ir::value_of(node, "mat2");
   const auto width = node.output().type().sizes[1];
-  if (width > kNarrow || !turned->producer() || turned->producer()->op() != "aten::t") return std::nullopt;
+  if (width > most || !turned->producer() || turned->producer()->op() != "aten::t") return std::nullopt;
   auto* weight = ir::value_of(*turned->producer(), "self");
   if (!weight->type().is_contiguous() || !node.output().type().is_contiguous()) return std::nullopt;
   auto rows = rows_of(*weight);
@@ -132,11 +129,11 @@ void join(ir::Graph& graph, const std::vector<Narrow>& siblings) {
 
 }  // namespace
 
-void join_narrow_siblings(ir::Graph& graph) {
+void join_narrow_siblings(ir::Graph& graph, int64_t width) {
   std::map<const Value*, std::vector<Narrow>> by_input;
   std::vector<const Value*> order;
   for (auto* node : ir::nodes_of(graph)) {
-    auto narrow = narrow_of(*node);
+    auto narrow = narrow_of(*node, width);
     if (!narrow || !can_be_columns(node->output(), narrow->width, graph)) continue;
     const auto* x = ir::value_of(*node, "self");
     if (!by_input.contains(x)) order.push_back(x);

@@ -9,6 +9,7 @@
 
 namespace graft::passes {
 
-void join_narrow_siblings(ir::Graph& graph);
+/// Those with at most so many columns: a wider one reads enough of its own weight to be worth a call.
+void join_narrow_siblings(ir::Graph& graph, int64_t width);
 
 }  // namespace graft::passes

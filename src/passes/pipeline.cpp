@@ -38,40 +38,39 @@ const std::vector<Pass>& joint_kernel_passes() {
   return passes;
 }
 
-const std::vector<Pass>& compile_passes() {
-  static const std::vector<Pass> passes = {
+std::vector<Pass> compile_passes(const TargetFacts& target) {
+  return {
       {"plain-creation", make_creation_plain},
       {"decompose", decomp::decompose},
       // Before equal casts of what several products read become one.
-      {"wide-products", widen_products},
+      {"wide-products", [slow = target.products_are_slow](ir::Graph& graph) { widen_products(graph, slow); }},
       // A cross entropy shows its gather only when it is decomposed.
       {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.
       {"common-subexpressions", merge_common_subexpressions},
-      {"narrow-siblings", join_narrow_siblings},
+      {"narrow-siblings",
+       [width = target.narrow_product](ir::Graph& graph) { join_narrow_siblings(graph, width); }},
       {"sums-into-products", fold_sums_into_products},
       {"sums-into-scatters", fold_sums_into_scatters},
       {"dead-code", eliminate_dead_code},
   };
-  return passes;
 }
 
-const Pass* find_pass(std::string_view name) {
-  for (const auto* list : {&joint_passes(), &compile_passes()})
-    for (const auto& pass : *list)
-      if (pass.name == name) return &pass;
-  return nullptr;
+const std::vector<std::string_view>& pass_names() {
+  static const auto names = [] {
+    std::vector<std::string_view> all;
+    for (const auto& list : {joint_passes(), joint_kernel_passes(), compile_passes({})})
+      for (const auto& pass : list)
+        if (std::ranges::find(all, pass.name) == all.end()) all.push_back(pass.name);
+    return all;
+  }();
+  return names;
 }
 
 namespace {
 
 bool switched_off(std::string_view name) {
-  static const auto off = [] {
-    std::vector<std::string_view> known;
-    for (const auto* list : {&joint_passes(), &compile_passes()})
-      for (const auto& pass : *list) known.push_back(pass.name);
-    return env_words("GRAFT_PASSES_OFF", known);
-  }();
+  static const auto off = env_words("GRAFT_PASSES_OFF", pass_names());
   return std::find(off.begin(), off.end(), name) != off.end();
 }
 

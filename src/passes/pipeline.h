@@ -12,7 +12,15 @@ namespace graft::passes {
 
 struct Pass {
   std::string_view name;
-  void (*run)(ir::Graph&);
+  std::function<void(ir::Graph&)> run;
+};
+
+/// What the passes ask of the target that a graph is compiled for.
+struct TargetFacts {
+  /// Whether its products of a half type take many times as long as those of float32 (wide_products.h).
+  std::function<bool(ir::DType)> products_are_slow = [](ir::DType) { return false; };
+  /// Products with at most so many columns are worth joining (narrow_siblings.h).
+  int64_t narrow_product = 0;
 };
 
 /// On the joint graph of forward and backward, before it is cut.
@@ -20,9 +28,9 @@ const std::vector<Pass>& joint_passes();
 /// The same where both become kernels.
 const std::vector<Pass>& joint_kernel_passes();
 /// On each graph that is compiled.
-const std::vector<Pass>& compile_passes();
-/// Any of them; null for an unknown name.
-const Pass* find_pass(std::string_view name);
+std::vector<Pass> compile_passes(const TargetFacts& target);
+/// The names of all of them, each once, in the order in which they run.
+const std::vector<std::string_view>& pass_names();
 
 /// Runs one: unless it is switched off; logs what it changed and how long it took; verifies.
 void run_pass(const Pass& pass, ir::Graph& graph);

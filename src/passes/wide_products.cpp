@@ -7,7 +7,6 @@
 
 #include "decomp/builder.h"
 #include "ir/arguments.h"
-#include "support/host.h"
 
 namespace graft::passes {
 namespace {
@@ -126,18 +125,12 @@ void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow)
   for (auto* node : ir::nodes_of(graph)) {
     if (!is_product(*node)) continue;
     const auto& type = node->output().type();
-    if (!is_half(type.dtype) || !is_slow(type.dtype) || type.device.kind != ir::Device::Kind::cpu) continue;
+    if (!is_half(type.dtype) || !is_slow(type.dtype)) continue;
     if (has_few_rows(*node) && type.is_contiguous())
       write_out(graph, *node);
     else
       widen(graph, *node);
   }
-}
-
-void widen_products(ir::Graph& graph) {
-  widen_products(graph, [](DType dtype) {
-    return dtype == DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
-  });
 }
 
 }  // namespace graft::passes

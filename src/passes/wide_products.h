@@ -16,9 +16,7 @@
 
 namespace graft::passes {
 
-/// Where this machine is slow.
-void widen_products(ir::Graph& graph);
-/// For these dtypes, whatever the machine.
+/// For these dtypes.
 void widen_products(ir::Graph& graph, const std::function<bool(ir::DType)>& is_slow);
 
 }  // namespace graft::passes

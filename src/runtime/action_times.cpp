@@ -10,10 +10,11 @@ std::string times_of(const std::deque<Action>& actions, int64_t runs, const std:
   runs = std::max<int64_t>(runs, 1);
   std::map<std::string, std::pair<int64_t, int64_t>> kinds;
   for (const auto& action : actions) {
-    auto name = action.launcher ? "kernel ending in " + action.what : action.what;
-    if (const auto start = name.find(" = "); start != std::string::npos && !action.launcher)
+    auto name = action.is_kernel ? "kernel ending in " + action.what : action.what;
+    if (const auto start = name.find(" = "); start != std::string::npos && !action.is_kernel)
       name = name.substr(start + 3);
-    if (const auto paren = name.find('('); paren != std::string::npos && !action.launcher) name.resize(paren);
+    if (const auto paren = name.find('('); paren != std::string::npos && !action.is_kernel)
+      name.resize(paren);
     auto& [spent, count] = kinds[name];
     spent += action.nanoseconds, ++count;
   }

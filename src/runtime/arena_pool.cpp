@@ -1,25 +1,23 @@
 #include "runtime/arena_pool.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
-
-#include "runtime/memory_plan.h"
+#include <map>
 
 namespace graft::runtime {
 
-std::shared_ptr<ArenaPool> ArenaPool::shared() {
+std::shared_ptr<ArenaPool> ArenaPool::shared(const Device& device) {
   static std::mutex guard;
-  static std::weak_ptr<ArenaPool> current;
+  static std::map<const Device*, std::weak_ptr<ArenaPool>> pools;
   const std::lock_guard<std::mutex> lock(guard);
+  auto& current = pools[&device];
   auto pool = current.lock();
-  if (!pool) current = pool = std::make_shared<ArenaPool>();
+  if (!pool) current = pool = std::make_shared<ArenaPool>(device);
   return pool;
 }
 
 ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
   if (bytes == 0) return;
-  const int64_t needed = bytes + kBufferAlignment;
+  const int64_t needed = bytes + pool.device_.alignment();
   {
     const std::lock_guard<std::mutex> lock(pool.guard_);
     auto& free = pool.free_;
@@ -35,7 +33,7 @@ ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
     if (fits) return;
   }
   memory_.reset();  // it was too small: one that fits takes its place
-  memory_ = at::empty({needed}, at::kByte);
+  memory_ = pool.device_.allocate(needed);
 }
 
 ArenaPool::Loan::~Loan() {
@@ -47,7 +45,8 @@ ArenaPool::Loan::~Loan() {
 void* ArenaPool::Loan::start() const {
   if (!memory_.defined()) return nullptr;
   const auto first = reinterpret_cast<uintptr_t>(memory_.data_ptr());
-  return reinterpret_cast<void*>((first + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment);
+  const auto alignment = static_cast<uintptr_t>(pool_.device_.alignment());
+  return reinterpret_cast<void*>((first + alignment - 1) / alignment * alignment);
 }
 
 }  // namespace graft::runtime

@@ -7,14 +7,17 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/device.h"
+
 namespace graft::runtime {
 
 class ArenaPool {
  public:
-  /// One for all programs that there are; it goes with the last of them.
-  static std::shared_ptr<ArenaPool> shared();
+  /// One for all programs of a device that there are; it goes with the last of them.
+  static std::shared_ptr<ArenaPool> shared(const Device& device);
+  explicit ArenaPool(const Device& device) : device_(device) {}
 
-  /// At least so many bytes, from a multiple of the alignment on, until the object goes.
+  /// At least so many bytes, from a multiple of the device's alignment on, until the object goes.
   class Loan {
    public:
     Loan(ArenaPool& pool, int64_t bytes);
@@ -30,6 +33,7 @@ class ArenaPool {
   };
 
  private:
+  const Device& device_;
   std::mutex guard_;
   std::vector<at::Tensor> free_;
 };

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "ir/arguments.h"
-#include "runtime/step_values.h"
+#include "plan/step_values.h"
 
 namespace graft::runtime {
 namespace {
@@ -16,19 +16,16 @@ using codegen::root_of;
 struct Function {
   Epilogue epilogue;
   const char* op;
-  const char* form;  ///< gelu's `approximate`; oneDNN looks at it for no other
-  const char* one_dnn;
+  const char* form;  ///< gelu's `approximate`
   at::Tensor (*apply)(const at::Tensor&);
 };
 constexpr Function functions[] = {
-    {Epilogue::relu, "aten::relu", "none", "relu", [](const at::Tensor& x) { return at::relu(x); }},
-    {Epilogue::gelu, "aten::gelu", "none", "gelu", [](const at::Tensor& x) { return at::gelu(x); }},
-    {Epilogue::gelu_tanh, "aten::gelu", "tanh", "gelu",
-     [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
-    {Epilogue::silu, "aten::silu", "none", "swish", [](const at::Tensor& x) { return at::silu(x); }},
-    {Epilogue::sigmoid, "aten::sigmoid", "none", "sigmoid",
-     [](const at::Tensor& x) { return at::sigmoid(x); }},
-    {Epilogue::tanh, "aten::tanh", "none", "tanh", [](const at::Tensor& x) { return at::tanh(x); }},
+    {Epilogue::relu, "aten::relu", "none", [](const at::Tensor& x) { return at::relu(x); }},
+    {Epilogue::gelu, "aten::gelu", "none", [](const at::Tensor& x) { return at::gelu(x); }},
+    {Epilogue::gelu_tanh, "aten::gelu", "tanh", [](const at::Tensor& x) { return at::gelu(x, "tanh"); }},
+    {Epilogue::silu, "aten::silu", "none", [](const at::Tensor& x) { return at::silu(x); }},
+    {Epilogue::sigmoid, "aten::sigmoid", "none", [](const at::Tensor& x) { return at::sigmoid(x); }},
+    {Epilogue::tanh, "aten::tanh", "none", [](const at::Tensor& x) { return at::tanh(x); }},
 };
 
 /// Null for none.
@@ -47,7 +44,7 @@ bool passes_on_all(const codegen::Schedule& schedule, const codegen::Step& kerne
       given.dtype != root.type().dtype)
     return false;
   return std::none_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
-    const auto touched = touched_by(step);
+    const auto touched = plan::touched_by(step);
     return &step != &kernel && std::any_of(touched.begin(), touched.end(),
                                            [&](const auto* other) { return &root_of(*other) == &root; });
   });
@@ -77,11 +74,6 @@ std::vector<std::pair<const ir::Node*, const ir::Node*>> functions_after(
       found.emplace_back(root.producer(), step.nodes.front());
   }
   return found;
-}
-
-OneDnnName one_dnn_name(Epilogue epilogue) {
-  const auto* row = row_of(epilogue);
-  return row ? OneDnnName{row->one_dnn, row->form} : OneDnnName{"none", ""};
 }
 
 at::Tensor apply(Epilogue epilogue, const at::Tensor& x) {

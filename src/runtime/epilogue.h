@@ -24,13 +24,6 @@ std::vector<std::pair<const ir::Node*, const ir::Node*>> functions_after(
     const codegen::Schedule& schedule, const codegen::Predicates& predicates,
     const std::function<bool(const ir::Value&)>& wanted);
 
-/// oneDNN's name for it, and for its form.
-struct OneDnnName {
-  const char* function;
-  const char* form;
-};
-OneDnnName one_dnn_name(Epilogue epilogue);
-
 at::Tensor apply(Epilogue epilogue, const at::Tensor& x);
 
 }  // namespace graft::runtime

@@ -1,7 +1,6 @@
 #include "runtime/kept_memory.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <atomic>
 
@@ -24,16 +23,16 @@ bool has_no_other_owner(const Pointer& storage) {
 
 }  // namespace
 
-bool KeptMemory::is_ours_alone(size_t bytes) const {
+bool KeptMemory::is_ours_alone(size_t bytes, const Device& device) const {
   if (!storage_ || !has_no_other_owner(storage_)) return false;
   const auto& memory = storage_->data_ptr();
   return storage_->nbytes() == bytes && memory.get() == data_ && memory.get_context() == context_ &&
-         memory.device().is_cpu();
+         memory.device() == device.place();
 }
 
-c10::Storage KeptMemory::take(int64_t bytes) {
-  if (!is_ours_alone(static_cast<size_t>(bytes))) {
-    auto fresh = at::empty({bytes}, at::kByte);
+c10::Storage KeptMemory::take(int64_t bytes, const Device& device) {
+  if (!is_ours_alone(static_cast<size_t>(bytes), device)) {
+    auto fresh = device.allocate(bytes);
     c10::Storage storage = fresh.storage();
     storage_ = c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
     data_ = storage_->data_ptr().get();

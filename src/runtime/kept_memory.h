@@ -5,16 +5,18 @@
 
 #include <cstdint>
 
+#include "runtime/device.h"
+
 namespace graft::runtime {
 
 class KeptMemory {
  public:
   /// Of so many bytes: the memory of an earlier run, if nobody can reach it any more, or else fresh memory.
-  c10::Storage take(int64_t bytes);
+  c10::Storage take(int64_t bytes, const Device& device);
   void drop() { storage_.reset(); }
 
  private:
-  bool is_ours_alone(size_t bytes) const;
+  bool is_ours_alone(size_t bytes, const Device& device) const;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   const void* data_ = nullptr;  // as it was made: a caller may free the memory by hand, or give it another
   const void* context_ = nullptr;

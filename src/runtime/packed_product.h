@@ -1,14 +1,13 @@
-// A product with a weight that stays the same from call to call: the weight is laid out once as oneDNN or MKL
-// like it best, and again when it changes.
+// A product with a weight that stays the same from call to call: the weight is laid out once as the device's
+// library likes it best, and again when it changes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 
-#include "runtime/choices.h"
+#include "cache/choices.h"
 #include "runtime/epilogue.h"
 #include "runtime/seen_tensor.h"
 
@@ -16,19 +15,17 @@ namespace graft {
 
 class PackedProduct {
  public:
-  /// For x [rows, in] times the transpose of a float weight [out, in]; null where no packed form is there or
-  /// none is faster than a plain product, which is measured once per shape.
-  static std::unique_ptr<PackedProduct> make(int64_t rows, int64_t in, int64_t out,
-                                             const runtime::Measuring& how = {});
-
   virtual ~PackedProduct() = default;
   PackedProduct(const PackedProduct&) = delete;
   PackedProduct& operator=(const PackedProduct&) = delete;
 
   /// From now on the results are passed through the function, in the product itself; false, and nothing
-  /// changes, where that cannot be done or is no faster than a pass of its own. Measured like make().
-  bool join(runtime::Epilogue epilogue, const runtime::Measuring& how = {});
-  static std::atomic<bool> join_always;  ///< for tests: without measuring
+  /// changes, where that cannot be done or is no faster than a pass of its own.
+  bool join(runtime::Epilogue epilogue, const cache::Measuring& how = {}) {
+    if (!joins(epilogue, how)) return false;
+    epilogue_ = epilogue;
+    return true;
+  }
 
   /// Where changes of the weight are looked for, besides its version: in samples of it in each call, and in
   /// parts of so many bytes in turn (check_next_part). Without it the weight is the program's own.
@@ -54,13 +51,16 @@ class PackedProduct {
   at::Tensor run_plain(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
 
  protected:
-  PackedProduct(int64_t rows, int64_t in, int64_t out, runtime::Epilogue epilogue)
+  PackedProduct(int64_t rows, int64_t in, int64_t out, runtime::Epilogue epilogue = runtime::Epilogue::none)
       : rows_(rows), in_(in), out_(out), epilogue_(epilogue) {}
-  virtual bool can_join() const { return false; }
+  /// Whether it can, and is faster so.
+  virtual bool joins(runtime::Epilogue, const cache::Measuring&) const { return false; }
   virtual at::Tensor pack(const at::Tensor& weight) const = 0;
   virtual at::Tensor multiply(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& weight,
                               const at::Tensor& bias, runtime::Epilogue epilogue) const = 0;
   int64_t rows() const { return rows_; }
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
 
  private:
   int64_t rows_, in_, out_;

@@ -8,11 +8,11 @@
 #include "codegen/views.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "plan/failures.h"
+#include "plan/in_place.h"
+#include "plan/memory_plan.h"
+#include "plan/waiting.h"
 #include "runtime/epilogue.h"
-#include "runtime/failures.h"
-#include "runtime/in_place.h"
-#include "runtime/memory_plan.h"
-#include "runtime/waiting.h"
 #include "support/log.h"
 
 namespace graft::runtime {
@@ -21,8 +21,26 @@ namespace {
 using codegen::root_of;
 using ir::Value;
 
+/// Calls that write into memory that is planned for them.
+enum class Planned : uint8_t { mm, bmm, addmm, low_rank };
+
+std::optional<Planned> planned_by(const ir::Node& node) {
+  if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
+  if (node.op() == "aten::mm") return Planned::mm;
+  if (node.op() == "aten::bmm") return Planned::bmm;
+  if (node.op() == "aten::addmm") return Planned::addmm;
+  if (node.op() == "graft::low_rank_add") return Planned::low_rank;
+  return std::nullopt;
+}
+
+Product product_of(Planned planned) {
+  return planned == Planned::mm ? Product::mm : planned == Planned::bmm ? Product::bmm : Product::addmm;
+}
+
 class Preparation {
  public:
+  explicit Preparation(const Device& device) : device_(device) { program_.device = &device; }
+
   Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
                    const std::vector<std::shared_ptr<const Launcher>>& launchers,
                    const std::vector<at::Generator>& generators, const Bindings& bindings) && {
@@ -80,7 +98,7 @@ class Preparation {
     const size_t base = slot_of(root);
     const size_t slot = add_slot(value, Slot::Kind::view);
     program_.slots[slot].root = base;
-    program_.slots[slot].place = offset_in_root(value);
+    program_.slots[slot].place = plan::offset_in_root(value);
     return slot;
   }
 
@@ -94,9 +112,7 @@ class Preparation {
     const auto* weight = codegen::view_source(*view);
     const auto& type = weight->type();
     const bool transposed = b->type().sizes[0] == type.sizes[1] && b->type().strides[0] == type.strides[1];
-    return frozen_.contains(weight) && transposed && type.dtype == ir::DType::f32 && type.is_contiguous()
-               ? weight
-               : nullptr;
+    return frozen_.contains(weight) && transposed && type.is_contiguous() ? weight : nullptr;
   }
 
   void pack(const ir::Node& node) {
@@ -110,7 +126,8 @@ class Preparation {
         (ir::value_of(node, "self")->type().sizes.size() != 1 ||
          ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
       return;
-    auto packed = PackedProduct::make(x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
+    auto packed =
+        device_.pack(weight->type().dtype, x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
     if (!packed) return;
     packed_.emplace(&node, std::make_pair(std::move(packed), weight));
     // The more rows, the longer a call takes, and the more of a weight can be looked at in it.
@@ -123,7 +140,7 @@ class Preparation {
     int64_t bytes = 0;
     const auto watched = [&](const Value* weight) { return !own_.contains(weight); };
     for (const auto& [node, packed] : packed_)
-      if (watched(packed.second)) bytes += bytes_of(packed.second->type());
+      if (watched(packed.second)) bytes += plan::bytes_of(packed.second->type());
     for (const auto& [node, packed] : packed_)
       if (watched(packed.second)) packed.first->watch(part_of_all(bytes));
   }
@@ -141,17 +158,17 @@ class Preparation {
 
   /// The product onto which another is added, if that can be done in its memory: nobody needs it as it was.
   const Value* added_onto(const ir::Node& node, const codegen::Schedule& schedule) const {
-    const auto product = product_of(node);
-    if ((product != Product::addmm && product != Product::low_rank) || packed_.contains(&node))
+    const auto product = planned_by(node);
+    if ((product != Planned::addmm && product != Planned::low_rank) || packed_.contains(&node))
       return nullptr;
     const auto* self = ir::value_of(node, "self");
     const auto* onto = &root_of(*self);  // seen as it lies there, whatever views are between
-    if (onto->type() != node.output().type() || self->type() != onto->type() || offset_in_root(*self) != 0 ||
-        reads_of(*onto) != 1 || leaves_.contains(onto) || leaves_.contains(&node.output()) ||
-        aliased_.contains(onto) || !numbers_.contains(onto))
+    if (onto->type() != node.output().type() || self->type() != onto->type() ||
+        plan::offset_in_root(*self) != 0 || plan::reads_of(*onto) != 1 || leaves_.contains(onto) ||
+        leaves_.contains(&node.output()) || aliased_.contains(onto) || !numbers_.contains(onto))
       return nullptr;
     const bool is_product = std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const auto& step) {
-      return step.external && step.external == onto->producer() && product_of(*step.external);
+      return step.external && step.external == onto->producer() && planned_by(*step.external);
     });
     return is_product ? onto : nullptr;
   }
@@ -174,15 +191,15 @@ class Preparation {
   }
 
   void choose_memory(const codegen::Schedule& schedule) {
-    for (const auto* value : results_that_wait(schedule, leaves_))
-      if (!product_of(*value->producer())) waiting_.emplace(value, none);
+    for (const auto* value : plan::results_that_wait(schedule, leaves_))
+      if (!planned_by(*value->producer())) waiting_.emplace(value, none);
     for (const auto& step : schedule.steps) {
       if (step.external) {
         if (const auto* onto = added_onto(*step.external, schedule)) {
           numbers_[&step.external->output()] = numbers_.at(onto);
           continue;
         }
-        const bool planned = product_of(*step.external) && !packed_.contains(step.external);
+        const bool planned = planned_by(*step.external) && !packed_.contains(step.external);
         for (const auto& output : step.external->outputs()) {
           const auto moved = waiting_.find(output.get());
           const bool moves = moved != waiting_.end();
@@ -206,13 +223,18 @@ class Preparation {
   }
 
   void kernel_of(Action& action, const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
-    action.launcher = std::move(launcher);
+    std::vector<Pointer> buffers;
     for (const auto* value : step.buffers) {
-      const auto& root = root_of(*value);
-      const bool written = step.kernel.buffers[action.buffers.size()].written;
-      action.buffers.push_back(
-          {slot_of(root), offset_in_root(*value) * ir::size_of(value->type().dtype), written});
+      const bool written = step.kernel.buffers[buffers.size()].written;
+      buffers.push_back({slot_of(root_of(*value)),
+                         plan::offset_in_root(*value) * ir::size_of(value->type().dtype), written});
+      action.uses.push_back(buffers.back().slot);
+      if (written) action.writes.push_back(buffers.back().slot);
     }
+    program_.most_buffers = std::max(program_.most_buffers, buffers.size());
+    action.is_kernel = true;
+    action.work = std::make_unique<KernelWork>(std::move(launcher), std::move(buffers),
+                                               static_cast<int32_t>(program_.actions.size()));
     for (const auto* node : step.nodes) {
       action.what = ir::to_string(*node);
       if (node->op() == "aten::embedding" || node->op() == "aten::gather") break;
@@ -225,42 +247,52 @@ class Preparation {
     if (node.op() == "graft::boundary") return;  // it has done its part
     ++program_.extern_calls;
     for (const auto* value : node.inputs()) slot_of(*value);
-    const auto product = product_of(node);
-    if (product == Product::low_rank) {
-      action.call = std::make_unique<AtenCall>(
-          AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+    const auto planned = planned_by(node);
+    if (planned == Planned::low_rank) {
       // Where no row asks for an adapter, the result is what it would be added to.
-      action.bias = slot_of(*ir::value_of(node, "self"));
-      action.out = slot_of(node.output());
-      return;
+      action.else_from = slot_of(*ir::value_of(node, "self"));
+      action.else_to = slot_of(node.output());
+      action.uses.push_back(action.else_to);
+      action.work = std::make_unique<CallWork>(
+          AtenCall::into(node, [&](const Value& value) { return slot_of(value); }));
+    } else if (planned) {
+      action.work = product_work(action, graph, node, *planned);
+    } else {
+      const auto place_of = [&](const Value& value) {
+        const auto moved = value.producer() == &node ? waiting_.find(&value) : waiting_.end();
+        return moved == waiting_.end() ? slot_of(value) : moved->second;
+      };
+      std::vector<std::pair<size_t, size_t>> moves;
+      AtenCall call(node, place_of, generators);
+      for (const auto& output : node.outputs())
+        if (const size_t made = place_of(*output); made != slot_of(*output))
+          moves.emplace_back(made, slot_of(*output));
+      action.work = std::make_unique<CallWork>(std::move(call), std::move(moves));
     }
-    action.product = product;
-    if (action.product) {
-      const bool add = action.product == Product::addmm;
-      action.a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
-      action.b = slot_of(*ir::value_of(node, "mat2"));
-      if (add) action.bias = slot_of(*ir::value_of(node, "self"));
-      action.alpha = ir::number_of(node, "alpha").value_or(1);
-      action.beta = ir::number_of(node, "beta").value_or(1);
-      const auto passed_on = epilogues_.find(&node);
-      action.out = slot_of(passed_on == epilogues_.end() ? node.output() : *passed_on->second);
-      if (const auto found = packed_.find(&node); found != packed_.end()) {
-        action.packed = std::move(found->second.first);
-        action.b = slot_of(*found->second.second);
-        action.weight = graph.input_name(found->second.second->index());
-        action.packed_number = program_.packed.size();
-        program_.packed.push_back(&action);
-      }
-      return;
-    }
-    const auto place_of = [&](const Value& value) {
-      const auto moved = value.producer() == &node ? waiting_.find(&value) : waiting_.end();
-      return moved == waiting_.end() ? slot_of(value) : moved->second;
-    };
-    action.call = std::make_unique<AtenCall>(node, place_of, generators);
-    for (const auto& output : node.outputs())
-      if (const size_t made = place_of(*output); made != slot_of(*output))
-        action.moves.emplace_back(made, slot_of(*output));
+  }
+
+  std::unique_ptr<Work> product_work(Action& action, const ir::Graph& graph, const ir::Node& node,
+                                     Planned planned) {
+    const bool add = planned == Planned::addmm;
+    const size_t a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
+    const size_t added = add ? slot_of(*ir::value_of(node, "self")) : none;
+    const auto passed_on = epilogues_.find(&node);
+    const size_t out = slot_of(passed_on == epilogues_.end() ? node.output() : *passed_on->second);
+    action.uses.push_back(out);
+    action.else_from = added;
+    action.else_to = out;
+    const auto found = packed_.find(&node);
+    if (found == packed_.end())
+      return std::make_unique<ProductWork>(
+          device_, product_of(planned),
+          ProductWork::Slots{.a = a, .b = slot_of(*ir::value_of(node, "mat2")), .out = out, .added = added},
+          ir::number_of(node, "beta").value_or(1), ir::number_of(node, "alpha").value_or(1));
+    auto& [product, weight] = found->second;
+    auto work = std::make_unique<PackedWork>(
+        std::move(product), PackedWork::Slots{.x = a, .weight = slot_of(*weight), .out = out, .bias = added},
+        program_.slots[out].type.sizes, program_.packed.size(), graph.input_name(weight->index()));
+    program_.packed.push_back(work.get());
+    return work;
   }
 
   /// Notes which actions a run may leave out, and when.
@@ -273,11 +305,11 @@ class Preparation {
       action.wanted_by.assign(predicates.steps[i]->begin(), predicates.steps[i]->end());
       const auto* call = schedule.steps[i].external;
       using Otherwise = codegen::Predicates::Otherwise;
-      action.else_self = predicates.otherwise[i] == Otherwise::self;
-      if (action.else_self) continue;
+      const bool is_itself = predicates.otherwise[i] == Otherwise::self;
+      if (is_itself) continue;
+      action.else_from = none;
       const bool zeros = predicates.otherwise[i] == Otherwise::zeros;
-      for (const auto& buffer : action.buffers)
-        if (buffer.written && zeros) action.zeros.push_back(buffer.slot);
+      if (zeros) action.zeros = action.writes;
       // A call that makes its own tensors leaves zeros in any case: there must be something.
       if (call)
         for (const auto& output : call->outputs())
@@ -291,7 +323,7 @@ class Preparation {
     std::vector<bool> always;
     always.reserve(program_.actions.size());
     for (const auto& action : program_.actions) always.push_back(action.wanted_by.empty());
-    const auto failing = steps_that_can_fail(schedule, always);
+    const auto failing = plan::steps_that_can_fail(schedule, always);
     size_t safe = failing.size();
     while (safe > 0 && !failing[safe - 1]) --safe;
     return safe;
@@ -304,23 +336,27 @@ class Preparation {
     const auto* result = graph.results()[pair.result];
     const auto* input = graph.inputs()[pair.input].get();
     if (!result || !numbers_.contains(result) || result->type() != input->type() ||
-        aliased_.contains(input) || aliased_.contains(result) || lies_in_another(*result, schedule) ||
+        aliased_.contains(input) || aliased_.contains(result) || plan::lies_in_another(*result, schedule) ||
         is_written_into(pair.input))
       return;
     const auto* node = result->producer();
     if (node && node->op() == "aten::index_copy") {
       // It looks at its indices before it writes: it may be the last to fail.
-      const auto call = call_that_may_write_rows_into(graph, schedule, *result, *input);
+      const auto call = plan::call_that_may_write_rows_into(graph, schedule, *result, *input);
       if (!call || *call + 1 < safe) return;
-      program_.actions[*call].update = {slot_of(*input), slot_of(*ir::value_of(*node, "index")),
-                                        slot_of(*ir::value_of(*node, "source")), slot_of(*result),
-                                        static_cast<int64_t>(*ir::number_of(*node, "dim"))};
+      auto& action = program_.actions[*call];
+      action.work = std::make_unique<RowUpdateWork>(
+          device_, std::move(action.work),
+          RowUpdateWork::Slots{slot_of(*input), slot_of(*ir::value_of(*node, "index")),
+                               slot_of(*ir::value_of(*node, "source")), slot_of(*result),
+                               static_cast<int64_t>(*ir::number_of(*node, "dim"))},
+          action.what);
       program_.in_place.push_back({*call, pair.input, graph.input_name(pair.input)});
       return;
     }
     auto& slot = program_.slots[numbers_.at(result)];
     if (slot.kind != Slot::Kind::own) return;
-    const auto kernel = kernel_that_may_write_into(graph, schedule, *result, *input);
+    const auto kernel = plan::kernel_that_may_write_into(graph, schedule, *result, *input);
     if (!kernel || *kernel < safe) return;
     slot.into = pair.input;
     program_.in_place.push_back({*kernel, pair.input, graph.input_name(pair.input)});
@@ -357,8 +393,7 @@ class Preparation {
       }
     };
     for (size_t i = 0; i < program_.actions.size(); ++i) {
-      for (const auto& buffer : program_.actions[i].buffers) use(buffer.slot, i);
-      if (program_.actions[i].out != none) use(program_.actions[i].out, i);
+      for (const size_t slot : program_.actions[i].uses) use(slot, i);
       const auto* call = schedule.steps[i].external;
       if (!call) continue;
       for (const auto* value : call->inputs()) use(slot_of(*value), i);
@@ -389,20 +424,19 @@ class Preparation {
                               (slot.kind == Slot::Kind::view && lives.first[s] < program_.actions.size());
       if (made_there) program_.actions[lives.first[s]].make.push_back(s);
     }
-    for (const auto& action : program_.actions)
-      program_.most_buffers = std::max(program_.most_buffers, action.buffers.size());
   }
 
   void place_temporaries(const Lives& lives) {
     std::vector<size_t> planned;
     for (size_t s = 0; s < program_.slots.size(); ++s)
       if (program_.slots[s].kind == Slot::Kind::arena && lives.first[s] != none) planned.push_back(s);
-    std::vector<BufferLife> buffers;
+    std::vector<plan::BufferLife> buffers;
     buffers.reserve(planned.size());
     for (const size_t s : planned)
-      buffers.push_back({bytes_of(program_.slots[s].type), lives.first[s], lives.last[s]});
+      buffers.push_back({plan::bytes_of(program_.slots[s].type), lives.first[s], lives.last[s]});
     // Gradients pile up at the end of a run that gives its results away.
-    const auto plan = program_.keep_results ? plan_memory(buffers) : plan_without_largest(buffers);
+    const auto plan = program_.keep_results ? plan::plan_memory(buffers, device_.alignment())
+                                            : plan::plan_without_largest(buffers, device_.alignment());
     for (size_t i = 0; i < planned.size(); ++i) {
       auto& slot = program_.slots[planned[i]];
       if (plan.offsets[i] < 0)
@@ -413,8 +447,9 @@ class Preparation {
     program_.arena_bytes = plan.total;
   }
 
+  const Device& device_;
   Prepared program_;
-  Measuring measuring_;
+  cache::Measuring measuring_;
   std::unordered_map<const Value*, size_t> numbers_;
   std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
   std::unordered_set<const Value*> aliased_;  // the latter
@@ -429,8 +464,9 @@ class Preparation {
 
 Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
                  const std::vector<std::shared_ptr<const Launcher>>& launchers,
-                 const std::vector<at::Generator>& generators, const Bindings& bindings) {
-  return Preparation().prepare(graph, schedule, launchers, generators, bindings);
+                 const std::vector<at::Generator>& generators, const Bindings& bindings,
+                 const Device& device) {
+  return Preparation(device).prepare(graph, schedule, launchers, generators, bindings);
 }
 
 }  // namespace graft::runtime

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "cache/choices.h"
 #include "codegen/fusion.h"
 #include "runtime/action.h"
-#include "runtime/choices.h"
 #include "runtime/executable.h"
 #include "runtime/launcher.h"
 
@@ -24,7 +24,7 @@ struct Bindings {
   /// Memory of results is used again once the caller has let it go. Not where forward and backward take
   /// turns: what the one holds back the other could use.
   bool keep_results = true;
-  runtime::Measuring measuring = {};
+  cache::Measuring measuring = {};
 };
 
 }  // namespace graft
@@ -38,11 +38,12 @@ struct WrittenInput {
 };
 
 struct Prepared {
+  const Device* device = nullptr;
   std::vector<Slot> slots;  ///< the graph's inputs come first
   std::deque<Action> actions;
   std::vector<size_t> results, last_views;
   std::vector<WrittenInput> in_place;
-  std::vector<const Action*> packed;  ///< the products whose weights are laid out
+  std::vector<const PackedWork*> packed;  ///< the products whose weights are laid out
   size_t inputs = 0, most_buffers = 0, table = none;
   int64_t arena_bytes = 0, extern_calls = 0, launches = 0;
   int64_t looks_at_weights = 1;  ///< parts of weights that each run compares with what they were
@@ -54,9 +55,10 @@ struct Prepared {
   }
 };
 
-/// One launcher for each kernel of the schedule, in its order.
+/// One launcher for each kernel of the schedule, in its order. The device outlives it.
 Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
                  const std::vector<std::shared_ptr<const Launcher>>& launchers,
-                 const std::vector<at::Generator>& generators, const Bindings& bindings);
+                 const std::vector<at::Generator>& generators, const Bindings& bindings,
+                 const Device& device);
 
 }  // namespace graft::runtime

@@ -6,31 +6,30 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <mutex>
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
 #include "runtime/action_times.h"
 #include "runtime/arena_pool.h"
-#include "runtime/packed_product.h"
-#include "runtime/product.h"
 #include "support/log.h"
 
 namespace graft {
 namespace {
 
+using plan::bytes_of;
 using runtime::Action;
-using runtime::bytes_of;
 using runtime::Frame;
 using runtime::none;
-using runtime::Product;
 using runtime::Slot;
 
 class Scheduled : public Executable {
  public:
   Scheduled(runtime::Prepared program, int64_t unique_kernels, int64_t cache_hits)
-      : program_(std::move(program)), unique_kernels_(unique_kernels), cache_hits_(cache_hits) {
+      : program_(std::move(program)),
+        device_(*program_.device),
+        unique_kernels_(unique_kernels),
+        cache_hits_(cache_hits) {
     text_ = std::to_string(program_.launches) + " kernel launches (" + std::to_string(unique_kernels_) +
             " different), " + std::to_string(program_.extern_calls) + " calls, " +
             std::to_string(program_.arena_bytes) + " bytes of temporaries";
@@ -42,7 +41,7 @@ class Scheduled : public Executable {
     const at::AutoDispatchBelowADInplaceOrView plain;
     const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
     auto frame = take();
-    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), at::kCPU));
+    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), device_.place()));
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     size_t next = 0;  // the action that is to be done
@@ -55,6 +54,7 @@ class Scheduled : public Executable {
       } else {
         for (; next < program_.actions.size(); ++next) perform(program_.actions[next], *frame, in_place);
       }
+      check_failure(*frame);
       for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
       results.reserve(program_.results.size());
       for (const size_t slot : program_.results)
@@ -97,18 +97,15 @@ class Scheduled : public Executable {
 
   /// All weights at one time, and before anything is done: this may find that one cannot be relied on.
   void look_at_weights(Frame& frame) {
-    for (const auto* action : program_.packed)
-      frame.packed[action->packed_number] = action->packed->packed_for(frame.table[action->b]);
+    for (const auto* work : program_.packed) work->look_at_weight(frame);
     frame.watched.clear();
-    for (const auto* action : program_.packed)
-      if (const auto& packed = frame.packed[action->packed_number]; packed && packed->seen.parts() > 0)
-        frame.watched.push_back({&packed->seen, &frame.table[action->b], &action->weight});
+    for (const auto* work : program_.packed) work->watch_weight(frame);
     if (frame.watched.empty()) return;
     try {
       for (int64_t look = 0; look < program_.looks_at_weights; ++look)
         if (!runtime::check_next_part(frame.watched, turn_++)) return look_at_weights(frame);
     } catch (const Mismatch&) {
-      for (const auto* action : program_.packed) action->packed->forget();
+      for (const auto* work : program_.packed) work->forget_weight();
       throw;
     }
   }
@@ -117,22 +114,26 @@ class Scheduled : public Executable {
     return root.as_strided(slot.type.sizes, slot.type.strides, root.storage_offset() + slot.place);
   }
 
-  static at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) {
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
-                                                           c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                           at::scalarTypeToTypeMeta(to_torch(type.dtype)));
+  at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) const {
+    const auto dtype = to_torch(type.dtype);
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storage),
+        c10::DispatchKeySet(c10::computeDispatchKey(dtype, at::kStrided, device_.place())),
+        at::scalarTypeToTypeMeta(dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, offset);
     return tensor;
   }
 
   std::unique_ptr<Frame> new_frame() const {
     auto frame = std::make_unique<Frame>();
-    frame->arena = c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(program_.arena_bytes),
-                                at::DataPtr(nullptr, at::kCPU), /*allocator=*/nullptr, /*resizable=*/false);
+    frame->arena =
+        c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(program_.arena_bytes),
+                     at::DataPtr(nullptr, device_.place()), /*allocator=*/nullptr, /*resizable=*/false);
     frame->table.resize(program_.slots.size());
     frame->kept.resize(program_.slots.size());
     frame->packed.resize(program_.packed.size());
     frame->pointers.resize(program_.most_buffers);
+    frame->context = device_.make_context();
     for (size_t s = 0; s < program_.slots.size(); ++s) {
       const auto& slot = program_.slots[s];
       if (slot.kind == Slot::Kind::arena)
@@ -160,7 +161,7 @@ class Scheduled : public Executable {
     for (size_t s = 0; s < program_.slots.size(); ++s)
       if (!program_.stays(program_.slots[s])) frame->table[s].reset();
     for (auto& packed : frame->packed) packed.reset();
-    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
+    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, device_.place()));
     const std::lock_guard<std::mutex> lock(pool_guard_);
     pool_.push_back(std::move(frame));
   }
@@ -174,7 +175,7 @@ class Scheduled : public Executable {
       tensor = frame.table[slot.into];
     } else {
       auto& kept = frame.kept[number];
-      tensor = tensor_over(kept.take(bytes_of(slot.type)), slot.type, 0);
+      tensor = tensor_over(kept.take(bytes_of(slot.type), device_), slot.type, 0);
       if (!program_.keep_results || slot.into != none) kept.drop();  // most runs are in place: no need for it
     }
   }
@@ -186,28 +187,23 @@ class Scheduled : public Executable {
   }
 
   void look_at_table(Frame& frame) const {
-    if (program_.table == none) return;
-    const auto& table = frame.table[program_.table];
-    frame.in_use.assign(static_cast<size_t>(table.size(1)), 0);
-    const auto* cells = table.const_data_ptr<bool>();
-    for (int64_t row = 0; row < table.size(0); ++row)
-      for (int64_t slot = 0; slot < table.size(1); ++slot)
-        frame.in_use[static_cast<size_t>(slot)] |= cells[row * table.stride(0) + slot * table.stride(1)];
+    if (program_.table != none) device_.columns_in_use(frame.table[program_.table], frame.in_use);
   }
 
   void leave_otherwise(const Action& action, Frame& frame) const {
-    if (action.else_self && action.out != action.bias)
-      frame.table[action.out].copy_(frame.table[action.bias]);
+    if (action.else_from != none && action.else_to != action.else_from)
+      frame.table[action.else_to].copy_(frame.table[action.else_from]);
     for (const size_t number : action.zeros) {
       auto& tensor = frame.table[number];
       const auto& type = program_.slots[number].type;
       if (program_.slots[number].kind == Slot::Kind::made)
-        tensor = at::empty_strided(type.sizes, type.strides, to_torch(type.dtype));
+        tensor = at::empty_strided(type.sizes, type.strides,
+                                   at::dtype(to_torch(type.dtype)).device(device_.place()));
       // An input's memory may have others' between its elements.
-      if (!type.is_dense())
+      if (type.is_dense())
+        device_.zero(tensor);
+      else
         tensor.zero_();
-      else if (const auto bytes = static_cast<size_t>(bytes_of(type)); bytes > 0)
-        std::memset(tensor.data_ptr(), 0, bytes);
     }
   }
 
@@ -216,69 +212,25 @@ class Scheduled : public Executable {
     const bool needed =
         action.wanted_by.empty() || std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
                                                 [&](size_t slot) { return frame.in_use[slot]; });
-    if (!needed) {
+    if (!needed)
       leave_otherwise(action, frame);
-    } else if (action.launcher) {
-      // Asking for a pointer to write copies a tensor that shares its memory (weights mapped from a file):
-      // first, so that who reads the same tensor reads the copy.
-      for (const bool written : {true, false})
-        for (size_t i = 0; i < action.buffers.size(); ++i) {
-          const auto& buffer = action.buffers[i];
-          if (buffer.written != written) continue;
-          const auto& tensor = frame.table[buffer.slot];
-          auto* start = written ? tensor.data_ptr() : const_cast<void*>(tensor.const_data_ptr());
-          frame.pointers[i] = static_cast<char*>(start) + buffer.bytes;
-        }
-      if (!action.launcher->launch(frame.pointers.data()))
-        throw Error("[kernel] an index in the data is out of range, in " + action.what);
-    } else if (action.product) {
-      multiply(action, frame);
-    } else if (in_place && action.update) {
-      update(action, frame);
-    } else if (action.call) {
-      action.call->run(frame.table);
-      for (const auto& [from, to] : action.moves) {
-        frame.table[to].copy_(frame.table[from]);
-        frame.table[from].reset();
-      }
-    }
+    else if (action.work)
+      action.work->run(frame, in_place);
+    if (action.is_kernel && frame.context->is_immediate()) check_failure(frame);
     for (const size_t slot : action.dead) frame.table[slot].reset();
   }
 
-  void update(const Action& action, Frame& frame) const {
-    const auto& [input, index, source, out, dim] = *action.update;
-    // index_copy_ would find a bad index when it has written by the ones before it.
-    const int64_t size = frame.table[input].dim() == 0 ? 1 : frame.table[input].size(dim);
-    const auto all = frame.table[index].contiguous();
-    const auto* places = all.const_data_ptr<int64_t>();
-    if (std::any_of(places, places + all.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
-      throw Error("[call] an index in the data is out of range, in " + action.what);
-    frame.table[out] = frame.table[input];
-    frame.table[out].index_copy_(dim, frame.table[index], frame.table[source]);
-  }
-
-  void multiply(const Action& action, Frame& frame) const {
-    auto& out = frame.table[action.out];
-    const auto& a = frame.table[action.a];
-    const auto& b = frame.table[action.b];
-    if (action.packed) {
-      const auto bias = action.bias == none ? at::Tensor() : frame.table[action.bias];
-      out = action.packed->run(a, b, bias, frame.packed[action.packed_number].get());
-      out = out.view(program_.slots[action.out].type.sizes);
-      return;
-    }
-    if (*action.product == Product::mm)
-      runtime::multiply_into(out, a, b);
-    else if (*action.product == Product::bmm)
-      at::bmm_out(out, a, b);
-    else
-      runtime::multiply_and_add_into(out, frame.table[action.bias], a, b, action.beta, action.alpha);
+  void check_failure(Frame& frame) const {
+    if (const auto mark = frame.context->take_failure())
+      throw Error("[kernel] an index in the data is out of range, in " +
+                  program_.actions[static_cast<size_t>(mark) - 1].what);
   }
 
   runtime::Prepared program_;
+  const runtime::Device& device_;
   int64_t unique_kernels_, cache_hits_;
   std::string text_;
-  std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared();
+  std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared(device_);
   std::atomic<int64_t> runs_{0};
   std::atomic<uint64_t> turn_{0};
   std::mutex pool_guard_;
@@ -290,9 +242,9 @@ class Scheduled : public Executable {
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
                                            const CompiledKernels& kernels,
                                            const std::vector<at::Generator>& generators,
-                                           const Bindings& bindings) {
+                                           const Bindings& bindings, const runtime::Device& device) {
   return std::make_unique<Scheduled>(
-      runtime::prepare(graph, schedule, kernels.launchers, generators, bindings), kernels.unique,
+      runtime::prepare(graph, schedule, kernels.launchers, generators, bindings, device), kernels.unique,
       kernels.cache_hits);
 }
 

@@ -16,17 +16,10 @@
 
 namespace graft {
 
-struct CompiledKernels {
-  std::vector<std::shared_ptr<const Launcher>>
-      launchers;  ///< one for each kernel of the schedule, in its order
-  int64_t unique = 0;
-  int64_t cache_hits = 0;
-};
-
-/// The graph may go afterwards.
+/// The graph may go afterwards; the device stays.
 std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen::Schedule& schedule,
                                            const CompiledKernels& kernels,
                                            const std::vector<at::Generator>& generators,
-                                           const Bindings& bindings);
+                                           const Bindings& bindings, const runtime::Device& device);
 
 }  // namespace graft

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "dist/connected.h"
+#include "distributed/connected.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
 #include "train/batches.h"

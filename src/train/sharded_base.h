@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "dist/connected.h"
+#include "distributed/connected.h"
 #include "support/residency.h"
 #include "train/subject.h"
 #include "train/use_order.h"

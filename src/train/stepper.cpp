@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "dist/connected.h"
+#include "distributed/connected.h"
 #include "graft/compile_step.h"
 #include "train/precision.h"
 #include "train/sharded_optimizer.h"

@@ -13,7 +13,7 @@
 #include "compiler/build.h"
 #include "ir/clone.h"
 #include "ir/parser.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
 
 namespace graft::testing_tools {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "target/cpu/jit.h"
+#include "targets/cpu/jit.h"
 
 namespace graft::cpu {
 

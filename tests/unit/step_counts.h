@@ -4,8 +4,10 @@
 #include <string>
 
 #include "codegen/fusion.h"
+#include "compiler/lower.h"
 #include "ir/parser.h"
 #include "passes/pipeline.h"
+#include "targets/targets.h"
 
 namespace graft::testing_tools {
 
@@ -19,9 +21,10 @@ struct Counts {
 
 inline Counts counts_of(const std::string& text) {
   auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
+  passes::run_passes(passes_for(target_for({})), graph);
   Counts counts;
-  for (const auto& step : codegen::schedule(graph).steps) ++(step.external ? counts.calls : counts.kernels);
+  for (const auto& step : codegen::schedule(graph, target_for({}).limits()).steps)
+    ++(step.external ? counts.calls : counts.kernels);
   return counts;
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "generated_loop.h"
-#include "target/cpu/jit.h"
-#include "target/cpu/vector_math.h"
+#include "targets/cpu/jit.h"
+#include "targets/cpu/vector_math.h"
 
 namespace graft::cpu {
 namespace {

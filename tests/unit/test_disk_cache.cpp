@@ -13,12 +13,12 @@
 #include <random>
 #include <thread>
 
-#include "runtime/disk_cache.h"
+#include "cache/disk_cache.h"
 #include "support/hash.h"
 #include "support/log.h"
 #include "temp_dir.h"
 
-namespace graft::runtime {
+namespace graft::cache {
 namespace {
 
 namespace fs = std::filesystem;
@@ -423,4 +423,4 @@ TEST(Hash, IsTheSameEverywhere) {
 }
 
 }  // namespace
-}  // namespace graft::runtime
+}  // namespace graft::cache

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
+#include "compiler/lower.h"
 #include "passes/pipeline.h"
 #include "step_counts.h"
+#include "targets/targets.h"
 
 namespace graft::codegen {
 namespace {
@@ -493,8 +495,8 @@ TEST(Fusion, ReductionOverADimensionOfOne) {
 
 TEST(Fusion, TextOfASchedule) {
   auto graph = ir::parse(layer_norm_text);
-  passes::run_passes(passes::compile_passes(), graph);
-  const auto text = to_string(schedule(graph));
+  passes::run_passes(passes_for(target_for({})), graph);
+  const auto text = to_string(schedule(graph, target_for({}).limits()));
   EXPECT_NE(text.find("kernel 0 over 5 33 reduced"), std::string::npos) << text;
   EXPECT_NE(text.find("reads %0: f32[5, 33]"), std::string::npos) << text;
 }

@@ -10,8 +10,8 @@
 
 #include "compiled_check.h"
 #include "graft/compile.h"
-#include "runtime/failures.h"
-#include "runtime/in_place.h"
+#include "plan/failures.h"
+#include "plan/in_place.h"
 
 namespace graft {
 namespace {
@@ -510,7 +510,7 @@ TEST(InPlace, NotBeforeWhatCanFail) {
 }
 
 TEST(InPlace, ElementsThatShareMemoryAreNoPlaceToWrite) {
-  using runtime::is_injective;
+  using plan::is_injective;
   const auto type = [](std::vector<int64_t> sizes, std::vector<int64_t> strides) {
     return ir::TensorType{ir::DType::f32, std::move(sizes), std::move(strides)};
   };

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "graft/error.h"
-#include "target/cpu/jit.h"
+#include "targets/cpu/jit.h"
 
 namespace graft::cpu {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "codegen/evaluate.h"
 #include "codegen/totals.h"
-#include "target/cpu/kernels.h"
-#include "target/cpu/trial.h"
+#include "targets/cpu/kernels.h"
+#include "targets/cpu/trial.h"
 
 namespace graft::cpu {
 namespace {

@@ -8,10 +8,12 @@
 #include "capture/capture.h"
 #include "codegen/lower_tables.h"
 #include "compiled_check.h"
+#include "compiler/lower.h"
 #include "decomp/table.h"
 #include "graft/compile.h"
 #include "op_cases.h"
 #include "passes/pipeline.h"
+#include "targets/targets.h"
 
 namespace graft {
 namespace {
@@ -243,9 +245,9 @@ std::set<std::string> calls_of(const Case& c, const Tensors& inputs) {
   const ModuleTree none;
   const Traceable function = [&](const Tensors& in) { return Tensors{c.run(Inputs::of(in))}; };
   auto captured = capture({&function, inputs, &none, false});
-  passes::run_passes(passes::compile_passes(), captured.graph);
+  passes::run_passes(passes_for(target_for({})), captured.graph);
   std::set<std::string> names;
-  for (const auto& step : codegen::schedule(captured.graph).steps)
+  for (const auto& step : codegen::schedule(captured.graph, target_for({}).limits()).steps)
     if (step.external) names.insert(step.external->op());
   return names;
 }

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <random>
 
-#include "runtime/memory_plan.h"
+#include "plan/memory_plan.h"
 
-namespace graft::runtime {
+namespace graft::plan {
 namespace {
+
+constexpr int64_t kAlignment = 64;
 
 int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -18,8 +20,7 @@ std::string wrong_with(const MemoryPlan& plan, const std::vector<BufferLife>& li
   int64_t sum = 0;
   for (size_t i = 0; i < lives.size(); ++i) {
     const int64_t begin = plan.offsets[i], end = begin + lives[i].bytes;
-    if (begin < 0 || begin % kBufferAlignment || end > plan.total)
-      return "a bad place for " + std::to_string(i);
+    if (begin < 0 || begin % kAlignment || end > plan.total) return "a bad place for " + std::to_string(i);
     sum += rounded(lives[i].bytes);
     for (size_t j = 0; j < i; ++j) {
       const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
@@ -72,7 +73,7 @@ std::vector<BufferLife> chain_lives(size_t layers, unsigned seed) {
 
 TEST(MemoryPlan, BuffersThatFollowEachOtherShareASpace) {
   const std::vector<BufferLife> lives{{100, 0, 1}, {100, 1, 2}, {100, 2, 3}, {0, 0, 9}, {128, 3, 4}};
-  const auto plan = plan_memory(lives);
+  const auto plan = plan_memory(lives, kAlignment);
   EXPECT_EQ(wrong_with(plan, lives), "");
   EXPECT_EQ(plan.total, 256);
   EXPECT_EQ(plan.at_least, 256);
@@ -82,24 +83,24 @@ TEST(MemoryPlan, ASmallBufferGoesIntoTheSmallestGap) {
   // After step 4 there are gaps of 512 bytes at 640 and of 384 at 1600; the last buffer takes the second.
   const std::vector<BufferLife> lives{{640, 0, 9}, {512, 0, 4}, {448, 0, 9},
                                       {384, 0, 4}, {320, 0, 9}, {256, 5, 9}};
-  const auto plan = plan_memory(lives);
+  const auto plan = plan_memory(lives, kAlignment);
   EXPECT_EQ(wrong_with(plan, lives), "");
   EXPECT_EQ(plan.offsets, (std::vector<int64_t>{0, 640, 1152, 1600, 1984, 1600}));
 }
 
 TEST(MemoryPlan, NothingNeedsNothing) {
-  EXPECT_EQ(plan_memory({}).total, 0);
+  EXPECT_EQ(plan_memory({}, kAlignment).total, 0);
   const std::vector<BufferLife> empty(3);
-  EXPECT_EQ(plan_memory(empty).total, 0);
-  EXPECT_EQ(plan_memory(empty).offsets, (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(plan_memory(empty, kAlignment).total, 0);
+  EXPECT_EQ(plan_memory(empty, kAlignment).offsets, (std::vector<int64_t>{0, 0, 0}));
 }
 
 TEST(MemoryPlan, NoPlanForWhatCannotBe) {
   const std::vector<BufferLife> negative{{-1, 0, 0}}, backwards{{1, 2, 1}};
   const std::vector<BufferLife> huge(2, {int64_t{1} << 62, 0, 0});
-  EXPECT_THROW(plan_memory(negative), std::invalid_argument);
-  EXPECT_THROW(plan_memory(backwards), std::invalid_argument);
-  EXPECT_THROW(plan_memory(huge), std::invalid_argument);
+  EXPECT_THROW(plan_memory(negative, kAlignment), std::invalid_argument);
+  EXPECT_THROW(plan_memory(backwards, kAlignment), std::invalid_argument);
+  EXPECT_THROW(plan_memory(huge, kAlignment), std::invalid_argument);
 }
 
 RC_GTEST_PROP(MemoryPlan, LivingBuffersNeverOverlap, ()) {
@@ -110,16 +111,16 @@ RC_GTEST_PROP(MemoryPlan, LivingBuffersNeverOverlap, ()) {
                      return BufferLife{std::get<0>(t), std::get<1>(t), std::get<1>(t) + std::get<2>(t)};
                    });
   const auto lives = *rc::gen::container<std::vector<BufferLife>>(life);
-  const auto plan = plan_memory(lives);
+  const auto plan = plan_memory(lives, kAlignment);
   const auto why = wrong_with(plan, lives);
   if (!why.empty()) RC_FAIL(why);
-  RC_ASSERT(plan_memory(lives).offsets == plan.offsets);
+  RC_ASSERT(plan_memory(lives, kAlignment).offsets == plan.offsets);
 }
 
 TEST(MemoryPlan, IsCloseToTheLowerBound) {
   for (const unsigned seed : {1u, 2u, 3u}) {
     const auto loose = random_lives(1000, seed), chain = chain_lives(50, seed);
-    const auto a = plan_memory(loose), b = plan_memory(chain);
+    const auto a = plan_memory(loose, kAlignment), b = plan_memory(chain, kAlignment);
     EXPECT_EQ(wrong_with(a, loose), "");
     EXPECT_EQ(wrong_with(b, chain), "");
     const double random_ratio = double(a.total) / double(a.at_least),
@@ -135,7 +136,7 @@ TEST(MemoryPlan, IsCloseToTheLowerBound) {
 TEST(MemoryPlan, ThousandsOfBuffers) {
   for (const auto& lives : {random_lives(5000, 1), chain_lives(250, 1)}) {
     const auto start = std::chrono::steady_clock::now();
-    const auto plan = plan_memory(lives);
+    const auto plan = plan_memory(lives, kAlignment);
     const auto ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     RecordProperty("ms_" + std::to_string(lives.size()) + "_" + std::to_string(plan.total),
@@ -152,15 +153,15 @@ TEST(MemoryPlan, ThousandsOfBuffers) {
 
 TEST(MemoryPlan, AFewThatAreMostOfItMayComeAndGo) {
   const std::vector<BufferLife> lives{{1000, 0, 9}, {64, 1, 3}, {1000, 2, 8}, {128, 2, 4}};
-  const auto plan = plan_without_largest(lives);
+  const auto plan = plan_without_largest(lives, kAlignment);
   EXPECT_EQ(plan.total, 192);
   EXPECT_EQ(plan.offsets[0], -1);
   EXPECT_EQ(plan.offsets[2], -1);
   EXPECT_NE(plan.offsets[1], plan.offsets[3]);
   const std::vector<BufferLife> alike{{1000, 0, 9}, {640, 1, 3}, {900, 2, 8}};
-  EXPECT_EQ(plan_without_largest(alike).offsets, plan_memory(alike).offsets);
-  EXPECT_EQ(plan_without_largest({}).total, 0);
+  EXPECT_EQ(plan_without_largest(alike, kAlignment).offsets, plan_memory(alike, kAlignment).offsets);
+  EXPECT_EQ(plan_without_largest({}, kAlignment).total, 0);
 }
 
 }  // namespace
-}  // namespace graft::runtime
+}  // namespace graft::plan

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "graft/compile.h"
-#include "runtime/packed_product.h"
+#include "targets/cpu/packed_products.h"
 
 namespace graft {
 namespace {
@@ -23,8 +23,8 @@ void expect_near(const Tensor& got, const Tensor& wanted) {
 
 /// Functions join products wherever oneDNN can do it, faster or not.
 struct Joined : testing::TestWithParam<bool> {
-  Joined() { PackedProduct::join_always = GetParam(); }
-  ~Joined() override { PackedProduct::join_always = false; }
+  Joined() { cpu::join_always = GetParam(); }
+  ~Joined() override { cpu::join_always = false; }
 };
 
 // Whether a weight is packed is measured: the results are the same in any case.
@@ -34,7 +34,7 @@ TEST_P(Joined, EveryFunctionEqualsATens) {
     const auto x = at::randn({rows, in}), weight = at::randn({out, in}), bias = at::randn({out});
     for (const auto epilogue : {Epilogue::none, Epilogue::relu, Epilogue::gelu, Epilogue::gelu_tanh,
                                 Epilogue::silu, Epilogue::sigmoid, Epilogue::tanh}) {
-      const auto product = PackedProduct::make(rows, in, out);
+      const auto product = cpu::pack_product(rows, in, out);
       if (!product) continue;
       const bool joined = epilogue != Epilogue::none && product->join(epilogue);
       const auto wanted = apply(joined ? epilogue : Epilogue::none, at::linear(x, weight, bias));

@@ -7,6 +7,7 @@
 #include "autograd/absent_tangents.h"
 #include "autograd/partition.h"
 #include "autograd/recompute.h"
+#include "compiler/lower.h"
 #include "graft/error.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
@@ -14,6 +15,7 @@
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
 #include "scalar_graph.h"
+#include "targets/targets.h"
 
 namespace graft::autograd {
 namespace {
@@ -213,7 +215,7 @@ TEST(Recompute, AStepComputesAgainBehindItsBoundary) {
   EXPECT_EQ(text_of(ir::clone(joined)), text_of(ir::clone(wanted)));
   // No pass joins the two.
   auto core = ir::clone(joined);
-  passes::run_passes(passes::compile_passes(), core);
+  passes::run_passes(passes_for(target_for({})), core);
   int sigmoids = 0;
   for (const auto& node : core.nodes()) sigmoids += node->op() == "aten::sigmoid";
   EXPECT_EQ(sigmoids, 2);

@@ -2,8 +2,11 @@
 // results.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "codegen/lower_tables.h"
 #include "compiled_check.h"
+#include "compiler/lower.h"
 #include "decomp/decompose.h"
 #include "decomp/table.h"
 #include "ir/verifier.h"
@@ -14,6 +17,7 @@
 #include "passes/pipeline.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
+#include "targets/targets.h"
 
 namespace graft::passes {
 namespace {
@@ -414,17 +418,19 @@ TEST(Decompose, AGradientThatIsNotComputedIsNoResult) {
 // --- the list of passes
 
 TEST(Pipeline, EveryPassHasItsName) {
-  for (const auto* list : {&joint_passes(), &compile_passes()})
-    for (const auto& pass : *list) EXPECT_EQ(find_pass(pass.name)->run, pass.run) << pass.name;
-  EXPECT_EQ(find_pass("nonsense"), nullptr);
+  std::set<std::string_view> names;
+  for (const auto& list : {joint_passes(), joint_kernel_passes(), passes_for(target_for({}))})
+    for (const auto& pass : list) names.insert(pass.name);
+  EXPECT_EQ(names, std::set<std::string_view>(pass_names().begin(), pass_names().end()));
+  EXPECT_EQ(names.size(), pass_names().size());
 }
 
 TEST(Pipeline, ASecondRunChangesNothing) {
   for (const auto& text : composed_graphs()) {
     auto graph = ir::parse(text);
-    run_passes(compile_passes(), graph);
+    run_passes(passes_for(target_for({})), graph);
     const auto once = normal(graph);
-    run_passes(compile_passes(), graph);
+    run_passes(passes_for(target_for({})), graph);
     EXPECT_EQ(normal(graph), once);
   }
 }
@@ -434,9 +440,9 @@ TEST(Pipeline, AnyPassMayBeLeftOut) {
   for (const auto& text : composed_graphs()) {
     const auto before = ir::parse(text);
     const auto want = results_of(before);
-    for (const auto& left_out : compile_passes()) {
+    for (const auto& left_out : passes_for(target_for({}))) {
       auto graph = ir::parse(text);
-      for (const auto& pass : compile_passes())
+      for (const auto& pass : passes_for(target_for({})))
         if (pass.name != left_out.name) run_pass(pass, graph);
       const auto got = results_of(graph);
       for (size_t i = 0; i < want.size(); ++i)
@@ -447,8 +453,10 @@ TEST(Pipeline, AnyPassMayBeLeftOut) {
 
 // --- narrow siblings
 
+void join_narrow(ir::Graph& graph) { join_narrow_siblings(graph, 32); }
+
 TEST(NarrowSiblings, ProductsOfOneMatrixBecomeOne) {
-  expect_becomes(join_narrow_siblings,
+  expect_becomes(join_narrow,
                  R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[3, 6], %3 "c": f32[1, 6]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)
   %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
@@ -480,7 +488,7 @@ TEST(NarrowSiblings, ProductsOfOneMatrixBecomeOne) {
 
 TEST(NarrowSiblings, ReshapesOfReshapesSeeTheColumns) {
   // A linear layer over [2, 2, 6] of the narrow result makes it a matrix again.
-  expect_becomes(join_narrow_siblings,
+  expect_becomes(join_narrow,
                  R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "w": f32[2, 5]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)
   %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
@@ -511,7 +519,7 @@ TEST(NarrowSiblings, ReshapesOfReshapesSeeTheColumns) {
 }
 
 TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
-  expect_unchanged(join_narrow_siblings, R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6]) {
+  expect_unchanged(join_narrow, R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)
   %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)
   %6: f32[6, 2]{1, 6} = aten::t(self=%2)
@@ -524,7 +532,7 @@ TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
 }
 
 TEST(NarrowSiblings, no_change_where_a_view_turns_the_product) {
-  expect_unchanged(join_narrow_siblings,
+  expect_unchanged(join_narrow,
                    R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "g": f32[4, 3]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)
   %5: f32[4, 2] = aten::mm(self=%0, mat2=%4)

@@ -5,8 +5,10 @@
 #include "codegen/predicates.h"
 #include "compiled_check.h"
 #include "compiler/build.h"
+#include "compiler/lower.h"
 #include "passes/pipeline.h"
-#include "target/ref/interpreter.h"
+#include "targets/reference/interpreter.h"
+#include "targets/targets.h"
 
 namespace graft::codegen {
 namespace {
@@ -14,8 +16,8 @@ namespace {
 /// The slots that each call waits for, by operator: "aten::mm: 0", "aten::mm: always".
 std::vector<std::string> calls_of(const std::string& text) {
   auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
-  const auto plan = schedule(graph);
+  passes::run_passes(passes_for(target_for({})), graph);
+  const auto plan = schedule(graph, target_for({}).limits());
   const auto found = predicates(graph, plan);
   std::vector<std::string> calls;
   for (size_t i = 0; i < plan.steps.size(); ++i) {

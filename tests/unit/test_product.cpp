@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "runtime/product.h"
+#include "targets/cpu/products.h"
 
 namespace graft::runtime {
 namespace {
@@ -42,10 +42,10 @@ TEST(Product, IsTheProductForAnyLayout) {
     for (const auto& [a, b] : sides(m, k, n))
       for (const auto dtype : {at::kFloat, at::kDouble}) {
         const auto out = at::full({m, n}, 7, dtype);
-        multiply_into(out, a.to(dtype), b.to(dtype));
+        cpu::multiply_into(out, a.to(dtype), b.to(dtype));
         expect_close(out, wide(a).mm(wide(b)));
         const auto strip = at::full({m, n + 5}, 7, dtype).narrow(1, 2, n);
-        multiply_into(strip, a.to(dtype), b.to(dtype));
+        cpu::multiply_into(strip, a.to(dtype), b.to(dtype));
         expect_close(strip, wide(a).mm(wide(b)));
       }
 }
@@ -56,11 +56,11 @@ TEST(Product, AddsWhateverBroadcasts) {
       for (const auto& added : {at::randn({n}), at::randn({m, n}), at::randn({1, n}), at::randn({m, 1}),
                                 at::randn({n, m}).t(), at::randn({})}) {
         const auto out = at::full({m, n}, 7, at::kFloat);
-        multiply_and_add_into(out, added, a, b, 0.5, -2);
+        cpu::multiply_and_add_into(out, added, a, b, 0.5, -2);
         expect_close(out, 0.5 * wide(added) - 2 * wide(a).mm(wide(b)));
       }
       const auto start = at::randn({m, n}), out = start.clone();
-      multiply_and_add_into(out, out, a, b, 1, 1);
+      cpu::multiply_and_add_into(out, out, a, b, 1, 1);
       expect_close(out, wide(start) + wide(a).mm(wide(b)));
     }
 }

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
+#include "compiler/lower.h"
+#include "targets/targets.h"
 
 namespace graft {
 namespace {
 
 /// Loops that fetch something for later, in the kernels of a graph.
 size_t fetches(const std::string& text) {
-  const auto code = emit(ir::parse(text), "llvm");
+  const auto& target = target_for({});
+  const auto code = emit(lower(ir::parse(text), target), target, "llvm");
   size_t found = 0;
   for (size_t at = code.find("call void @llvm.prefetch"); at != std::string::npos;
        at = code.find("call void @llvm.prefetch", at + 1))

@@ -7,7 +7,7 @@
 
 #include "compiled_check.h"
 #include "graft/compile.h"
-#include "target/cpu/jit.h"
+#include "targets/cpu/jit.h"
 
 namespace graft {
 namespace {

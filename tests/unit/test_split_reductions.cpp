@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "compiled_check.h"
+#include "compiler/lower.h"
 #include "passes/pipeline.h"
-#include "target/cpu/plan.h"
+#include "targets/cpu/plan.h"
+#include "targets/targets.h"
 #include "threads.h"
 
 namespace graft::cpu {
@@ -15,8 +17,8 @@ using testing_tools::Threads;
 /// The plans of the graph's kernels.
 std::vector<Plan> plans_of(const std::string& text) {
   auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
-  const auto schedule = codegen::schedule(graph);
+  passes::run_passes(passes_for(target_for({})), graph);
+  const auto schedule = codegen::schedule(graph, target_for({}).limits());
   std::vector<Plan> plans;
   plans.reserve(schedule.steps.size());
   for (const auto& step : schedule.steps)

@@ -15,6 +15,7 @@
 #include "runtime/fingerprint.h"
 #include "runtime/kept_memory.h"
 #include "runtime/seen_tensor.h"
+#include "targets/targets.h"
 
 namespace graft {
 namespace {
@@ -297,15 +298,15 @@ TEST(StaleWeights, SamplesSeeARowAColumnAndSigns) {
 
 TEST(KeptMemory, IsNotUsedAgainWhileAnybodyCanReachIt) {
   runtime::KeptMemory kept;
-  const auto* first = kept.take(256).data();
-  EXPECT_EQ(kept.take(256).data(), first);
+  const auto* first = kept.take(256, target_for({}).device({})).data();
+  EXPECT_EQ(kept.take(256, target_for({}).device({})).data(), first);
   {
-    const auto held = kept.take(256);
-    EXPECT_NE(kept.take(256).data(), held.data());
+    const auto held = kept.take(256, target_for({}).device({}));
+    EXPECT_NE(kept.take(256, target_for({}).device({})).data(), held.data());
   }
-  const auto weak = kept.take(256).getWeakStorageImpl();
+  const auto weak = kept.take(256, target_for({}).device({})).getWeakStorageImpl();
   const auto* known = weak._unsafe_get_target();
-  EXPECT_NE(kept.take(256).unsafeGetStorageImpl(), known);
+  EXPECT_NE(kept.take(256, target_for({}).device({})).unsafeGetStorageImpl(), known);
 }
 
 // The next call wrote where there was no memory any more.

@@ -8,6 +8,7 @@
 #include "graft/compile_step.h"
 #include "runtime/arena_pool.h"
 #include "runtime/memory_meter.h"
+#include "targets/targets.h"
 #include "tiny_models.h"
 
 namespace graft {
@@ -153,7 +154,7 @@ TEST(TrainingMemory, ProgramsThatRunInTurnShareTheirTemporaries) {
 }
 
 TEST(ArenaPool, LendsWhatCameBack) {
-  runtime::ArenaPool pool;
+  runtime::ArenaPool pool(target_for({}).device({}));
   void* first = nullptr;
   {
     const runtime::ArenaPool::Loan a(pool, 1000);
@@ -168,7 +169,7 @@ TEST(ArenaPool, LendsWhatCameBack) {
 
 TEST(ArenaPool, OneThatIsTooSmallMakesRoom) {
   MemoryMeter meter;
-  runtime::ArenaPool pool;
+  runtime::ArenaPool pool(target_for({}).device({}));
   for (const int64_t bytes : {1000, 100000, 1000, 50000}) {
     const runtime::ArenaPool::Loan loan(pool, bytes);
     std::memset(loan.start(), 1, static_cast<size_t>(bytes));

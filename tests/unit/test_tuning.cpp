@@ -2,12 +2,14 @@
 // again.
 #include <gtest/gtest.h>
 
+#include "cache/choices.h"
 #include "codegen/fusion.h"
 #include "compiled_check.h"
+#include "compiler/lower.h"
 #include "graft/compile.h"
 #include "passes/pipeline.h"
-#include "runtime/choices.h"
-#include "target/cpu/launch.h"
+#include "targets/cpu/launch.h"
+#include "targets/targets.h"
 
 namespace graft {
 namespace {
@@ -18,12 +20,12 @@ using testing_tools::numbers_for;
 /// Over all plans of all kernels; the number of plans.
 int64_t expect_same_for_all_plans(const std::string& text) {
   auto graph = ir::parse(text);
-  passes::run_passes(passes::compile_passes(), graph);
+  passes::run_passes(passes_for(target_for({})), graph);
   at::manual_seed(2);
   std::vector<at::Tensor> inputs;
   for (const auto& input : graph.inputs()) inputs.push_back(numbers_for(input->type()));
   const auto want = ref::compile(graph, {})->run(inputs);
-  const auto schedule = codegen::schedule(graph);
+  const auto schedule = codegen::schedule(graph, target_for({}).limits());
   int64_t plans = 0;
   for (size_t number = 0, most = 1; number < most; ++number) {
     CompiledKernels kernels;
@@ -35,7 +37,7 @@ int64_t expect_same_for_all_plans(const std::string& text) {
       const cpu::TunedKernel tuned{&step.kernel, tunings[std::min(number, tunings.size() - 1)]};
       kernels.launchers.push_back(cpu::make_launcher(cpu::compile_kernels({tuned}, false).kernels[0]));
     }
-    const auto got = make_scheduled(graph, schedule, kernels, {}, {})->run(inputs);
+    const auto got = make_scheduled(graph, schedule, kernels, {}, {}, target_for({}).device({}))->run(inputs);
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_EQ(differs(got[i], want[i]), "") << "result " << i << " with plan " << number << " of\n" << text;
     ++plans;
@@ -95,8 +97,8 @@ TEST(Tuning, AFunctionComputesTheSame) {
 TEST(Choices, AreMeasuredOnce) {
   int64_t asked = 0;
   const auto measure = [&] { return ++asked; };
-  EXPECT_EQ(runtime::choose("a question of a test", false, measure), 1);
-  EXPECT_EQ(runtime::choose("a question of a test", false, measure), 1);
+  EXPECT_EQ(cache::choose("a question of a test", false, measure), 1);
+  EXPECT_EQ(cache::choose("a question of a test", false, measure), 1);
   EXPECT_EQ(asked, 1);
 }
 

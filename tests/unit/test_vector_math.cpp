@@ -1,7 +1,7 @@
 // Elementary functions of generated code, against the C library in double: a stride through all floats and
 // every float near the points where the formulas change. GRAFT_EXHAUSTIVE=1 takes all 2^32 of them (two
 // minutes each).
-#include "target/cpu/vector_math.h"
+#include "targets/cpu/vector_math.h"
 
 #include <gtest/gtest.h>
 

@@ -5,12 +5,13 @@
 #include <iostream>
 #include <iterator>
 
-#include "compiler/build.h"
+#include "compiler/lower.h"
 #include "graft/error.h"
 #include "graft/version.h"
 #include "ir/parser.h"
 #include "ir/verifier.h"
 #include "passes/pipeline.h"
+#include "targets/targets.h"
 
 namespace {
 
@@ -29,23 +30,24 @@ int fail(const std::string& where, std::string_view message) {
   return failed;
 }
 
-const std::vector<Pass>& pipeline_named(const std::string& name) {
-  return name == "joint" ? graft::passes::joint_passes() : graft::passes::compile_passes();
+/// The passes of the compiler, by when they run; those that depend on the target as for this one.
+std::vector<Pass> pipeline_named(const std::string& name, const graft::Target& target) {
+  if (name == "joint") return graft::passes::joint_passes();
+  return name == "joint-kernels" ? graft::passes::joint_kernel_passes() : graft::passes_for(target);
 }
 
+const std::vector<std::string> pipelines = {"joint", "joint-kernels", "compile"};
+
 void list_passes() {
-  for (const char* name : {"joint", "compile"}) {
+  for (const auto& name : pipelines) {
     std::cout << name << ":\n";
-    for (const auto& pass : pipeline_named(name)) std::cout << "  " << pass.name << "\n";
+    for (const auto& pass : pipeline_named(name, graft::target_for({})))
+      std::cout << "  " << pass.name << "\n";
   }
 }
 
 std::vector<std::string> pass_names() {
-  std::vector<std::string> names;
-  for (const char* pipeline : {"joint", "compile"})
-    for (const auto& pass : pipeline_named(pipeline))
-      if (std::find(names.begin(), names.end(), pass.name) == names.end()) names.emplace_back(pass.name);
-  return names;
+  return {graft::passes::pass_names().begin(), graft::passes::pass_names().end()};
 }
 
 std::string read(const std::string& file) {
@@ -56,11 +58,17 @@ std::string read(const std::string& file) {
 }
 
 /// With passes named, those alone; else, for what lies behind the graph, those the compiler runs.
-void run_passes(const Flags& flags, graft::ir::Graph& graph) {
-  if (!flags.pipeline.empty()) return graft::passes::run_passes(pipeline_named(flags.pipeline), graph);
-  if (flags.passes.empty() && flags.emit != "aten")
-    return graft::passes::run_passes(graft::passes::compile_passes(), graph);
-  for (const auto& name : flags.passes) graft::passes::run_pass(*graft::passes::find_pass(name), graph);
+void run_passes(const Flags& flags, const graft::Target& target, graft::ir::Graph& graph) {
+  if (!flags.pipeline.empty())
+    return graft::passes::run_passes(pipeline_named(flags.pipeline, target), graph);
+  const auto all = pipeline_named("compile", target);
+  if (flags.passes.empty() && flags.emit != "aten") return graft::passes::run_passes(all, graph);
+  for (const auto& name : flags.passes)
+    for (const auto& pass : all)
+      if (pass.name == name) {
+        graft::passes::run_pass(pass, graph);
+        break;
+      }
 }
 
 int run(const Flags& flags) {
@@ -73,8 +81,16 @@ int run(const Flags& flags) {
     auto graph = graft::ir::parse(read(flags.file));
     graft::ir::verify(graph);
     if (flags.verify_only) return 0;
-    run_passes(flags, graph);
-    std::cout << graft::emit_core(graph, flags.emit);
+    const bool needs_target = flags.emit != "aten" || !flags.passes.empty() || !flags.pipeline.empty();
+    if (!needs_target) {
+      std::cout << graft::ir::to_string(graph);
+    } else {
+      const auto& target = graft::target_of(graph);
+      run_passes(flags, target, graph);
+      std::cout << (flags.emit == "aten"
+                        ? graft::ir::to_string(graph)
+                        : graft::emit(graft::lower_core(std::move(graph), target), target, flags.emit));
+    }
     return std::cout.flush() ? 0 : fail("", "the output cannot be written");
   } catch (const std::exception& error) {
     return fail(where, error.what());
@@ -99,8 +115,9 @@ int main(int argc, char** argv) {
   auto* passes = app.add_option("--pass", flags.passes, "Run this pass; may be given several times")
                      ->allow_extra_args(false);
   passes->check(CLI::IsMember(pass_names()));
-  app.add_option("--pipeline", flags.pipeline, "Run all passes of: compile, joint")
-      ->check(CLI::IsMember({"compile", "joint"}))
+  app.add_option("--pipeline", flags.pipeline,
+                 "Run all passes of: joint, joint-kernels (before forward and backward are parted), compile")
+      ->check(CLI::IsMember(pipelines))
       ->excludes(passes);
   app.add_option("--emit", flags.emit,
                  "Level to print: the graph (aten, core), kernels (fused), their loops, their code")

@@ -1,0 +1,88 @@
+#include "compiler/lower.h"
+
+#include <algorithm>
+
+#include "graft/error.h"
+#include "support/env.h"
+#include "support/log.h"
+#include "support/stopwatch.h"
+#include "targets/targets.h"
+
+namespace graft {
+
+const Target& target_of(const ir::Graph& graph) {
+  std::optional<ir::Device> found;
+  const auto look_at = [&](const ir::Value& value) {
+    const auto& device = value.type().device;
+    if (found && !(*found == device))
+      throw Error("[compile] backend=graft compiles for one device at a time, this function works on " +
+                  ir::to_string(*found) + " and " + ir::to_string(device) + ": use backend=aot_eager there");
+    found = device;
+  };
+  for (const auto& input : graph.inputs()) look_at(*input);
+  for (const auto& node : graph.nodes())
+    for (const auto& output : node->outputs()) look_at(*output);
+  return target_for(found.value_or(ir::Device()));
+}
+
+std::vector<passes::Pass> passes_for(const Target& target) { return passes::compile_passes(target.facts()); }
+
+Lowered lower_core(ir::Graph graph, const Target& target) {
+  Lowered lowered{.graph = std::move(graph)};
+  const Stopwatch watch("fusion");
+  lowered.schedule = codegen::schedule(lowered.graph, target.limits());
+  if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(lowered.schedule));
+  return lowered;
+}
+
+Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& frozen) {
+  {
+    const Stopwatch watch("passes");
+    passes::run_passes(passes_for(target), graph);
+  }
+  constexpr int64_t as_much_as_the_weights = 100;
+  auto folding =
+      passes::fold_weights(graph, frozen, env_number("GRAFT_FOLD_PERCENT").value_or(as_much_as_the_weights));
+  if (!folding) return lower_core(std::move(graph), target);
+  if (logs(LogTopic::passes))
+    log(LogTopic::passes, "fold-weights: " + std::to_string(folding->groups.size()) + " groups\n" +
+                              ir::to_string(folding->main));
+  auto lowered = lower_core(std::move(folding->main), target);
+  lowered.groups = std::move(folding->groups);
+  return lowered;
+}
+
+const std::vector<std::string>& emit_levels() {
+  static const auto levels = [] {
+    std::vector<std::string> all = {"aten", "core", "fused", "loops"};
+    const auto code = code_levels();
+    all.insert(all.end(), code.begin(), code.end());
+    return all;
+  }();
+  return levels;
+}
+
+void check_level(const std::string& level) {
+  if (std::ranges::find(emit_levels(), level) != emit_levels().end()) return;
+  std::string known;
+  for (const auto& l : emit_levels()) known += (known.empty() ? "" : ", ") + l;
+  throw UsageError("[compile] there is no level \"" + level + "\"; known: " + known);
+}
+
+std::string emit(const Lowered& lowered, const Target& target, const std::string& level) {
+  check_level(level);
+  if (level == "aten" || level == "core") return ir::to_string(lowered.graph);
+  if (level == "fused") return codegen::to_string(lowered.schedule);
+  if (level != "loops") {
+    if (std::ranges::find(target.code_levels(), level) == target.code_levels().end())
+      throw UsageError("[compile] level \"" + level + "\" is not one of the target " +
+                       std::string(target.name()));
+    return target.code(lowered.schedule, level);
+  }
+  std::string text;
+  for (const auto& step : lowered.schedule.steps)
+    text += step.external ? "call " + ir::to_string(*step.external) + "\n" : codegen::to_string(step.kernel);
+  return text;
+}
+
+}  // namespace graft

@@ -1,0 +1,73 @@
+// What running a program asks of the device that it runs on: memory, products, errors, time. A target has one
+// for each device.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/choices.h"
+#include "ir/type.h"
+#include "runtime/packed_product.h"
+
+namespace graft::runtime {
+
+/// What the kernels of one run have in common. Frames keep it from run to run.
+class RunContext {
+ public:
+  RunContext() = default;
+  virtual ~RunContext() = default;
+  RunContext(const RunContext&) = delete;
+  RunContext& operator=(const RunContext&) = delete;
+
+  virtual void* stream() const { return nullptr; }
+  /// Where kernels leave their mark when they fail.
+  virtual int32_t* failed() = 0;
+  /// The mark that was left since the last question, 0 if none was; waits for the kernels that were launched.
+  virtual int32_t take_failure() = 0;
+  /// take_failure() costs nothing: a kernel has ended when its launch returns.
+  virtual bool is_immediate() const = 0;
+};
+
+class Device {
+ public:
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual at::Device place() const = 0;
+  virtual std::unique_ptr<RunContext> make_context() const = 0;
+
+  // --- memory
+
+  /// Buffers in an arena begin at multiples of it.
+  virtual int64_t alignment() const = 0;
+  virtual at::Tensor allocate(int64_t bytes) const = 0;
+  /// Of a tensor with no gaps.
+  virtual void zero(const at::Tensor& tensor) const = 0;
+
+  // --- decisions that rest on data
+
+  /// The columns of a routing table [row, slot] of booleans that have a row. Or all: nothing is left out.
+  virtual void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const = 0;
+  /// Error for an index that is not in [0, size), or the operator that uses it will find it before it writes.
+  virtual void check_indices(const at::Tensor& indices, int64_t size, const std::string& what) const = 0;
+
+  /// In seconds, until all that it does is done: for choices that only measuring can make.
+  virtual double time_of(const std::function<void()>& body) const = 0;
+
+  // --- products
+
+  virtual void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const = 0;
+  virtual void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
+                                     const at::Tensor& b, double beta, double alpha) const = 0;
+  /// For x [rows, in] times the transpose of a weight [out, in] that seldom changes; null where no form of
+  /// the weight is faster than the weight as it is.
+  virtual std::unique_ptr<PackedProduct> pack(ir::DType dtype, int64_t rows, int64_t in, int64_t out,
+                                              const cache::Measuring& how) const = 0;
+};
+
+}  // namespace graft::runtime

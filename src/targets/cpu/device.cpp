@@ -1,0 +1,84 @@
+#include "targets/cpu/device.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "graft/error.h"
+#include "targets/cpu/packed_products.h"
+#include "targets/cpu/products.h"
+
+namespace graft::cpu {
+namespace {
+
+class HostContext : public runtime::RunContext {
+ public:
+  int32_t* failed() override { return &failed_; }
+  int32_t take_failure() override { return std::exchange(failed_, 0); }
+  bool is_immediate() const override { return true; }
+
+ private:
+  int32_t failed_ = 0;
+};
+
+class Host : public runtime::Device {
+ public:
+  at::Device place() const override { return at::kCPU; }
+  std::unique_ptr<runtime::RunContext> make_context() const override {
+    return std::make_unique<HostContext>();
+  }
+
+  /// A cache line, and the widest vector register.
+  int64_t alignment() const override { return 64; }
+  at::Tensor allocate(int64_t bytes) const override { return at::empty({bytes}, at::kByte); }
+  void zero(const at::Tensor& tensor) const override {
+    if (const auto bytes = tensor.nbytes(); bytes > 0) std::memset(tensor.data_ptr(), 0, bytes);
+  }
+
+  void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
+    in_use.assign(static_cast<size_t>(table.size(1)), 0);
+    const auto* cells = table.const_data_ptr<bool>();
+    for (int64_t row = 0; row < table.size(0); ++row)
+      for (int64_t slot = 0; slot < table.size(1); ++slot)
+        in_use[static_cast<size_t>(slot)] |= cells[row * table.stride(0) + slot * table.stride(1)];
+  }
+
+  void check_indices(const at::Tensor& indices, int64_t size, const std::string& what) const override {
+    const auto all = indices.contiguous();
+    const auto* places = all.const_data_ptr<int64_t>();
+    if (std::any_of(places, places + all.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
+      throw Error("[call] an index in the data is out of range, in " + what);
+  }
+
+  double time_of(const std::function<void()>& body) const override { return cpu::time_of(body); }
+
+  void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const override {
+    cpu::multiply_into(out, a, b);
+  }
+  void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
+                             const at::Tensor& b, double beta, double alpha) const override {
+    cpu::multiply_and_add_into(out, added, a, b, beta, alpha);
+  }
+  std::unique_ptr<PackedProduct> pack(ir::DType dtype, int64_t rows, int64_t in, int64_t out,
+                                      const cache::Measuring& how) const override {
+    return dtype == ir::DType::f32 ? pack_product(rows, in, out, how) : nullptr;
+  }
+};
+
+}  // namespace
+
+const runtime::Device& device() {
+  static const Host host;
+  return host;
+}
+
+double time_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace graft::cpu

@@ -1,0 +1,32 @@
+#include "targets/cpu_facts.h"
+
+#include "support/host.h"
+
+namespace graft::cpu {
+
+const codegen::Limits& limits() {
+  static constexpr codegen::Limits limits{
+      // Larger kernels gain nothing and cost registers and compile time.
+      .nodes = 48,
+      .buffers = 20,
+      .long_row = 1 << 14,
+      .few_rows = 64,
+      // Of floats, half a megabyte: no longer near the core.
+      .far_row = 1 << 17,
+      .scatter_points = 64,
+  };
+  return limits;
+}
+
+const passes::TargetFacts& facts() {
+  static const passes::TargetFacts facts{
+      .products_are_slow =
+          [](ir::DType dtype) {
+            return dtype == ir::DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
+          },
+      .narrow_product = 32,
+  };
+  return facts;
+}
+
+}  // namespace graft::cpu
