@@ -158,7 +158,10 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   const auto put = [&](at::Tensor made) {
     // What it was told to write into is where it belongs, and may lie in one arena with its arguments.
     if (!into_ && !layouts_.empty() && made.defined() && lies_in_argument(made, table)) made = made.clone();
-    if (i < layouts_.size() && made.defined() && !lies_as(made, layouts_[i]))
+    // An operator may begin its result where its argument begins in memory, which is anywhere in an arena;
+    // and as_strided counts from there.
+    const bool begins_late = !into_ && made.defined() && made.has_storage() && made.storage_offset() != 0;
+    if (i < layouts_.size() && made.defined() && (begins_late || !lies_as(made, layouts_[i])))
       made = at::empty_strided(layouts_[i].sizes, layouts_[i].strides, made.options()).copy_(made);
     table[results_.at(i++)] = std::move(made);
   };
