@@ -293,6 +293,8 @@ class Session {
         const size_t whole = k_is_whole ? k : i, part = k_is_whole ? i : k;
         if (outputs[whole].scalar_type() != outputs[part].scalar_type() || outputs[part].is_conj())
           return give_up("[capture] an output is a view of another one with another dtype, or conjugated");
+        if (outputs[part].requires_grad() && !is_view_of(outputs[part], outputs[whole]))
+          return give_up("[capture] an output has a gradient of its own and shares memory with another one");
         if (outputs[part].requires_grad() && !outputs[whole].requires_grad())
           return give_up("[capture] an output requires a gradient and shares memory with one that does not");
         done_.outputs[part] = {.kind = Output::Kind::part,

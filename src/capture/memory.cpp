@@ -233,7 +233,8 @@ bool Memory::write(const Place& place, ir::Value& value) {
       continue;
     }
     // Any other view, over the region's own tensor at once.
-    if (view->type.dtype != region.type.dtype) return false;
+    if (view->type.dtype != region.type.dtype || view->bits.neg != region.bits.neg) return false;
+    if (view->bits.conj != region.bits.conj) now = &add("aten::conj_physical", {{"self", now}}, now->type());
     now = &add("graft::strided_scatter",
                {{"self", region.value},
                 {"src", now},

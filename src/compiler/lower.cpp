@@ -20,8 +20,11 @@ const Target& target_of(const ir::Graph& graph) {
     found = device;
   };
   for (const auto& input : graph.inputs()) look_at(*input);
+  // A number of the program's own is on no device: kernels have it as a constant, operators take it from the
+  // host.
   for (const auto& node : graph.nodes())
-    for (const auto& output : node->outputs()) look_at(*output);
+    for (const auto& output : node->outputs())
+      if (node->op() != "graft::number") look_at(*output);
   return target_for(found.value_or(ir::Device()));
 }
 

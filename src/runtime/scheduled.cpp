@@ -30,6 +30,9 @@ class Scheduled : public Executable {
         device_(*program_.device),
         unique_kernels_(unique_kernels),
         cache_hits_(cache_hits) {
+    size_t first = program_.actions.size();
+    for (const auto& written : program_.in_place) first = std::min(first, written.action);
+    if (first < program_.actions.size()) first_write_ = &program_.actions[first];
     text_ = std::to_string(program_.launches) + " kernel launches (" + std::to_string(unique_kernels_) +
             " different), " + std::to_string(program_.extern_calls) + " calls, " +
             std::to_string(program_.arena_bytes) + " bytes of temporaries";
@@ -208,6 +211,8 @@ class Scheduled : public Executable {
   }
 
   void perform(const Action& action, Frame& frame, bool in_place) const {
+    // Where failures are seen late, they are looked for before an input is changed.
+    if (in_place && &action == first_write_ && !frame.context->is_immediate()) check_failure(frame);
     for (const size_t slot : action.make) make(slot, frame, in_place);
     const bool needed =
         action.wanted_by.empty() || std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
@@ -228,6 +233,7 @@ class Scheduled : public Executable {
 
   runtime::Prepared program_;
   const runtime::Device& device_;
+  const Action* first_write_ = nullptr;  // of a run in place, into an input
   int64_t unique_kernels_, cache_hits_;
   std::string text_;
   std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared(device_);

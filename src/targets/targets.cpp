@@ -2,11 +2,12 @@
 
 #include "graft/error.h"
 #include "targets/cpu_target.h"
+#include "targets/cuda_target.h"
 
 namespace graft {
 
 const std::vector<const Target*>& targets() {
-  static const std::vector<const Target*> all = {&cpu::target()};
+  static const std::vector<const Target*> all = {&cpu::target(), &cuda::target()};
   return all;
 }
 

@@ -1,5 +1,6 @@
 """graft-opt as a person or a script meets it: passes over graphs in text, levels, messages, exit status."""
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_passes_in_the_order_given():
     assert "aten::amax" in done.stdout
 
 
-@pytest.mark.parametrize("pipeline", ["compile", "joint"])
+@pytest.mark.parametrize("pipeline", ["compile", "joint", "joint-kernels"])
 def test_pipelines(pipeline):
     done = opt("--pipeline", pipeline, text=SOFTMAX)
     assert done.returncode == 0, done.stderr
@@ -84,6 +85,14 @@ def test_levels(level, words):
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
+
+
+def test_code_for_a_gpu_needs_none():
+    text = re.sub(r"(f32\[[0-9, ]*\])", r"\1@cuda:0", SOFTMAX)
+    done = opt("--emit", "cuda", text=text)
+    assert done.returncode == 0, done.stderr
+    assert "__global__ void kernel" in done.stdout
+    fails(opt("--emit", "cuda", text=SOFTMAX), 1, "not one of the target cpu")
 
 
 def test_passes_named_are_the_only_ones():

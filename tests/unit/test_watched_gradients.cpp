@@ -183,6 +183,20 @@ TEST(WatchedGradients, AWriteWithAHistoryThroughADetachedArgument) {
   }
 }
 
+TEST(WatchedGradients, AWriteWithAHistoryThroughADetachedOutput) {
+  const auto f = [](Tensor x, Tensor y) {
+    const auto v = x * 2;
+    return Tensors{v, v.detach().sub_(y)};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    const auto got = fast(with_gradient(i), with_gradient(i + 1)),
+               want = f(with_gradient(i), with_gradient(i + 1));
+    for (size_t k = 0; k < got.size(); ++k) expect_same(got[k], want[k]);
+    EXPECT_TRUE(got[1].requires_grad());
+  }
+}
+
 TEST(WatchedGradients, NumbersThatNobodyUsesAreDrawnInTheForwardPass) {
   const auto w = at::ones({6}).requires_grad_();
   const auto f = [w](Tensor x) {

@@ -121,6 +121,20 @@ TEST(WatchedOutputs, PlacesInTheMemoryOfWhatACallMakes) {
   }
 }
 
+TEST(WatchedOutputs, AWriteThroughAnExpandedConjugatedTensor) {
+  const auto f = [](Tensor x) {
+    const auto turned = x.mH();
+    turned.expand_as(turned).neg_();
+    return x * 2;
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 4; ++i) {
+    const auto x = at::complex(numbers(i), numbers(i + 1)).view({2, 3}), mine = x.clone();
+    EXPECT_TRUE(at::equal(fast(mine), f(x))) << i;
+    EXPECT_TRUE(at::equal(mine, x)) << i;
+  }
+}
+
 TEST(WatchedOutputs, PlacesInTheMemoryOfAConjugatedTensor) {
   const auto f = [](Tensor x) {
     const auto turned = x.mH();

@@ -24,7 +24,7 @@ class HostContext : public runtime::RunContext {
   int32_t failed_ = 0;
 };
 
-class Host : public runtime::Device {
+class HostDevice : public runtime::Device {
  public:
   at::Device place() const override { return at::kCPU; }
   std::unique_ptr<runtime::RunContext> make_context() const override {
@@ -71,7 +71,7 @@ class Host : public runtime::Device {
 }  // namespace
 
 const runtime::Device& device() {
-  static const Host host;
+  static const HostDevice host;
   return host;
 }
 

@@ -1,0 +1,25 @@
+// A kernel as CUDA C++ for NVRTC, with no header: level "cuda" of `--emit`, which needs no GPU.
+//
+// Two forms. By threads: a thread takes a point of the kept dimensions and walks the reduced ones by itself,
+// in their order; pointwise kernels, short rows, and what scatters. By blocks: a block takes a row, its
+// threads walk it together, and what they reduced is joined in a tree, always in the same order.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "codegen/kernel.h"
+
+namespace graft::cuda {
+
+struct Shape {
+  int64_t blocks = 1;
+  int threads = 256;
+};
+
+/// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark`. Error for what
+/// has no code yet.
+std::string code_of(const codegen::Kernel& kernel);
+/// How it is launched.
+Shape shape_of(const codegen::Kernel& kernel);
+
+}  // namespace graft::cuda

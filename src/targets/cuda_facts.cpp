@@ -1,0 +1,25 @@
+#include "targets/cuda_facts.h"
+
+#include <limits>
+
+namespace graft::cuda {
+
+const codegen::Limits& limits() {
+  // No row is short enough for a kernel that goes on over all rows: there is no code for that yet.
+  static constexpr codegen::Limits limits{
+      .nodes = 48,
+      .buffers = 20,
+      .long_row = 0,
+      .few_rows = std::numeric_limits<int64_t>::max(),
+      .far_row = std::numeric_limits<int64_t>::max(),
+      .scatter_points = 1024,
+  };
+  return limits;
+}
+
+const passes::TargetFacts& facts() {
+  static const passes::TargetFacts facts{.narrow_product = 64};
+  return facts;
+}
+
+}  // namespace graft::cuda
