@@ -171,8 +171,9 @@ void PreciseRuns::find_overflows(const std::vector<at::Generator>& generators) {
       wide_, wide_inputs_, generators, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
         const auto kind = ir::kind_of(node.op());
         if (kind == ir::OpKind::reduction || kind == ir::OpKind::matmul || kind == ir::OpKind::convolution)
-          may_overflow_ |=
-              std::ranges::any_of(node.inputs(), [&](const auto* v) { return large.contains(v); });
+          may_overflow_ |= std::ranges::any_of(node.inputs(), [&](const auto* v) {
+            return (squares(node) ? large_squares : large).contains(v);
+          });
         for (size_t i = 0; i < made.size(); ++i) look_at(node.output(i), made[i]);
       });
 }

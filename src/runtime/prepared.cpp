@@ -11,6 +11,7 @@
 #include "plan/failures.h"
 #include "plan/in_place.h"
 #include "plan/memory_plan.h"
+#include "plan/step_values.h"
 #include "plan/waiting.h"
 #include "runtime/epilogue.h"
 #include "support/log.h"

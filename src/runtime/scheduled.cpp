@@ -10,6 +10,7 @@
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
+#include "plan/step_values.h"
 #include "runtime/action_times.h"
 #include "runtime/arena_pool.h"
 #include "support/log.h"

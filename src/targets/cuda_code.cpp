@@ -172,6 +172,7 @@ class Emitter {
     if (const auto found = values.find(n); found != values.end()) return found->second;
     if (codegen::is_reduction(i.op)) throw std::logic_error("a reduction is used before it is there");
     std::vector<std::string> args;
+    args.reserve(i.args.size());
     for (const int arg : i.args) args.push_back(value(arg, loop, known));
     std::string text;
     if (i.op == Op::load)
@@ -206,7 +207,7 @@ class Emitter {
 
   std::string load(const Instruction& i, std::ostream& loop, Known& known, std::ostream& out) {
     const auto dtype = kernel_.buffers[static_cast<size_t>(i.buffer)].dtype;
-    const auto element = "b" + std::to_string(i.buffer) + "[" + place_of(i, loop, known, out) + "]";
+    auto element = "b" + std::to_string(i.buffer) + "[" + place_of(i, loop, known, out) + "]";
     if (dtype == DType::f16) return "half_to_float(" + element + ")";
     if (dtype == DType::bf16) return "bf16_to_float(" + element + ")";
     return element;

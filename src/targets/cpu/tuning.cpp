@@ -11,6 +11,8 @@
 #include <string>
 
 #include "cache/choices.h"
+#include "support/host.h"
+#include "targets/cpu/device.h"
 #include "targets/cpu/launch.h"
 
 namespace graft::cpu {
