@@ -65,11 +65,19 @@ const std::vector<std::string>& emit_levels() {
   return levels;
 }
 
+namespace {
+
+std::string joined_levels(const std::vector<std::string>& levels) {
+  std::string text;
+  for (const auto& level : levels) text += (text.empty() ? "" : ", ") + level;
+  return text;
+}
+
+}  // namespace
+
 void check_level(const std::string& level) {
   if (std::ranges::find(emit_levels(), level) != emit_levels().end()) return;
-  std::string known;
-  for (const auto& l : emit_levels()) known += (known.empty() ? "" : ", ") + l;
-  throw UsageError("[compile] there is no level \"" + level + "\"; known: " + known);
+  throw UsageError("[compile] there is no level \"" + level + "\"; known: " + joined_levels(emit_levels()));
 }
 
 std::string emit(const Lowered& lowered, const Target& target, const std::string& level) {
@@ -79,7 +87,8 @@ std::string emit(const Lowered& lowered, const Target& target, const std::string
   if (level != "loops") {
     if (std::ranges::find(target.code_levels(), level) == target.code_levels().end())
       throw UsageError("[compile] level \"" + level + "\" is not one of the target " +
-                       std::string(target.name()));
+                       std::string(target.name()) + ", which has \"" + joined_levels(target.code_levels()) +
+                       "\"");
     return target.code(lowered.schedule, level);
   }
   std::string text;

@@ -172,7 +172,7 @@ def test_explain(model, inputs):
     for level, part in (("aten", "graph("), ("core", "aten::rsqrt"), ("fused", "kernel 0 over"), ("loops", "load b0["), ("llvm", "define void")):
         done = graft("explain", "--model", model, "--input", inputs, "--emit", level)
         assert done.returncode == 0 and part in done.stdout, done.stdout[-2000:] + done.stderr
-    fails(graft("explain", "--model", model, "--input", inputs, "--emit", "cuda"), 1, "known: aten")
+    fails(graft("explain", "--model", model, "--input", inputs, "--emit", "cuda"), 1, "not one of the target cpu, which has \"llvm\"")
     fails(graft("explain", "--model", model, "--input", inputs, "--emit", "tea"), 2, "--emit")
 
 
