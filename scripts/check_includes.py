@@ -2,7 +2,8 @@
 """Which folder may include which, and what every header has: the layout of docs/architecture.md, checked.
 
 Rules, in the order of the functions below: direction between folders, no torch where it is forbidden (also not through another header),
-no conditional compilation outside targets/ and support/, no include cycles, the look of a header, the number of public headers.
+no conditional compilation outside targets/ and support/, no target named outside targets/, no include cycles, the look of a header, the
+number of public headers.
 """
 import re
 import sys

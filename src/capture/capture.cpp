@@ -265,14 +265,6 @@ class Session {
     return view.is_view() && view._base().is_same(base.is_view() ? base._base() : base);
   }
 
-  /// Pieces of one tensor with nothing in common, of which one has a gradient (the chunks of a product, say):
-  /// each is a result with memory of its own, as a view of a result would have its gradient made in full.
-  static bool are_separate(const at::Tensor& a, const at::Tensor& b) {
-    if (!a.requires_grad() && !b.requires_grad()) return false;
-    const auto mine = bytes_of(a), others = bytes_of(b);
-    return !mine.meets(others) && !mine.empty() && !others.empty();
-  }
-
   /// Outputs over the same memory: the whole is a result, the others are views of it, so that a write into
   /// one is seen in the others, and autograd knows.
   void share_memory() {
@@ -284,7 +276,7 @@ class Session {
         if (done_.outputs[k].kind != Output::Kind::computed && done_.outputs[k].kind != Output::Kind::piece)
           continue;
         if (storage_of(outputs[k]) != storage_of(outputs[i])) continue;
-        if (are_separate(outputs[i], outputs[k])) continue;
+        if (may_lie_apart(outputs[i], outputs[k])) continue;
         const bool k_is_whole = !recorder().place_of(outputs[k])->view;
         if (!k_is_whole && place->view) {
           if (!share_hidden(*place->region, k) || !share_hidden(*place->region, i)) return;

@@ -156,6 +156,12 @@ ByteRange bytes_of(const ir::TensorType& type, int64_t offset) {
   return bytes_of(type.sizes, type.strides, offset, static_cast<int64_t>(ir::size_of(type.dtype)));
 }
 
+bool may_lie_apart(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.requires_grad() && !b.requires_grad()) return false;
+  const auto mine = bytes_of(a), others = bytes_of(b);
+  return !mine.meets(others) && !mine.empty() && !others.empty();
+}
+
 bool have_common_elements(const at::Tensor& a, const at::Tensor& b) {
   if (!storage_of(a) || storage_of(a) != storage_of(b)) return false;
   const auto x = bytes_of(a), y = bytes_of(b);

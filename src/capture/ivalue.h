@@ -29,6 +29,11 @@ struct ByteRange {
 ByteRange bytes_of(const at::Tensor& tensor);
 ByteRange bytes_of(const ir::TensorType& type, int64_t offset);
 
+/// Of outputs in one storage: pieces with nothing in common, of which one has a gradient (the chunks of a
+/// product, say). Each is a result with memory of its own, as a view of a result would have its gradient made
+/// in full.
+bool may_lie_apart(const at::Tensor& a, const at::Tensor& b);
+
 /// Whether an element of one lies where an element of the other does.
 bool have_common_elements(const at::Tensor& a, const at::Tensor& b);
 /// Whether all elements of a tensor are elements of one of that type, at that offset in the same storage.

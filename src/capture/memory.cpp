@@ -18,9 +18,9 @@ bool same_strides(const ir::TensorType& a, const ir::TensorType& b) {
   return true;
 }
 
-/// The place is the tensor's as it is now: code may give a tensor object other sizes, or other memory.
 Memory::Bits bits_of(const at::Tensor& tensor) { return {tensor.is_conj(), tensor.is_neg()}; }
 
+/// The place is the tensor's as it is now: code may give a tensor object other sizes, or other memory.
 bool fits(const at::Tensor& tensor, const ir::TensorType& type, int64_t offset, Memory::Bits bits) {
   return bits_of(tensor) == bits && tensor.sizes() == at::IntArrayRef(type.sizes) &&
          tensor.strides() == at::IntArrayRef(type.strides) && tensor.storage_offset() == offset &&

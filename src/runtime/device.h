@@ -61,13 +61,14 @@ class Device {
 
   // --- products
 
-  virtual void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const = 0;
+  /// ATen's, unless the device knows better.
+  virtual void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const;
   virtual void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
-                                     const at::Tensor& b, double beta, double alpha) const = 0;
+                                     const at::Tensor& b, double beta, double alpha) const;
   /// For x [rows, in] times the transpose of a weight [out, in] that seldom changes; null where no form of
   /// the weight is faster than the weight as it is.
   virtual std::unique_ptr<PackedProduct> pack(ir::DType dtype, int64_t rows, int64_t in, int64_t out,
-                                              const cache::Measuring& how) const = 0;
+                                              const cache::Measuring& how) const;
 };
 
 }  // namespace graft::runtime

@@ -29,4 +29,9 @@ const passes::TargetFacts& facts() {
   return facts;
 }
 
+const std::vector<std::string>& code_levels() {
+  static const std::vector<std::string> levels = {"llvm"};
+  return levels;
+}
+
 }  // namespace graft::cpu

@@ -494,6 +494,13 @@ std::string Emitter::computed(const Instruction& i, const std::vector<std::strin
 
 std::string code_of(const Kernel& kernel) { return Emitter(kernel).run(); }
 
+std::string code_of(const codegen::Schedule& schedule) {
+  std::string text;
+  for (const auto& step : schedule.steps)
+    if (!step.external) text += to_string(step.kernel) + code_of(step.kernel) + "\n";
+  return text;
+}
+
 Shape shape_of(const Kernel& kernel) {
   const int64_t points = kernel.kept_points();
   const int64_t blocks = by_blocks(kernel) ? points : (points + threads - 1) / threads;

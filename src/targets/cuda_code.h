@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "codegen/fusion.h"
 #include "codegen/kernel.h"
 
 namespace graft::cuda {
@@ -19,6 +20,8 @@ struct Shape {
 /// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark`. Error for what
 /// has no code yet.
 std::string code_of(const codegen::Kernel& kernel);
+/// All kernels of a schedule, each after its loops.
+std::string code_of(const codegen::Schedule& schedule);
 /// How it is launched.
 Shape shape_of(const codegen::Kernel& kernel);
 

@@ -22,4 +22,9 @@ const passes::TargetFacts& facts() {
   return facts;
 }
 
+const std::vector<std::string>& code_levels() {
+  static const std::vector<std::string> levels = {"cuda"};
+  return levels;
+}
+
 }  // namespace graft::cuda

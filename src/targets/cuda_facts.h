@@ -1,5 +1,8 @@
 // What fusion and the passes know of GPUs, with and without CUDA.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "codegen/limits.h"
 #include "passes/pipeline.h"
 
@@ -7,5 +10,6 @@ namespace graft::cuda {
 
 const codegen::Limits& limits();
 const passes::TargetFacts& facts();
+const std::vector<std::string>& code_levels();
 
 }  // namespace graft::cuda

@@ -92,19 +92,6 @@ class AtenDevice : public runtime::Device {
     body();
     return 0;
   }
-  void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const override {
-    auto result = out;
-    at::mm_out(result, a, b);
-  }
-  void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
-                             const at::Tensor& b, double beta, double alpha) const override {
-    auto result = out;
-    at::addmm_out(result, added, a, b, beta, alpha);
-  }
-  std::unique_ptr<PackedProduct> pack(ir::DType, int64_t, int64_t, int64_t,
-                                      const cache::Measuring&) const override {
-    return nullptr;
-  }
 };
 
 class AtenTarget : public Target {

@@ -38,10 +38,7 @@ class CpuTarget : public Target {
     return compiled;
   }
 
-  const std::vector<std::string>& code_levels() const override {
-    static const std::vector<std::string> levels = {"llvm"};
-    return levels;
-  }
+  const std::vector<std::string>& code_levels() const override { return cpu::code_levels(); }
   std::string code(const codegen::Schedule& schedule, const std::string&) const override {
     std::string text;
     for (const auto* kernel : kernels_of(schedule)) text += to_string(*kernel) + llvm_of(*kernel) + "\n";

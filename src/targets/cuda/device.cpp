@@ -66,20 +66,6 @@ class CudaDevice : public runtime::Device {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const override {
-    auto result = out;
-    at::mm_out(result, a, b);
-  }
-  void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
-                             const at::Tensor& b, double beta, double alpha) const override {
-    auto result = out;
-    at::addmm_out(result, added, a, b, beta, alpha);
-  }
-  std::unique_ptr<PackedProduct> pack(ir::DType, int64_t, int64_t, int64_t,
-                                      const cache::Measuring&) const override {
-    return nullptr;
-  }
-
  private:
   at::Device place_;
 };

@@ -16,11 +16,11 @@ void check(cudaError_t status, const char* what) {
 }
 
 std::string architecture() {
-  int device = 0;
-  cudaDeviceProp properties{};
+  int device = 0, major = 0, minor = 0;
   check(cudaGetDevice(&device), "no GPU");
-  check(cudaGetDeviceProperties(&properties, device), "no GPU");
-  return "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "no GPU");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "no GPU");
+  return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
 class CudaLauncher : public Launcher {

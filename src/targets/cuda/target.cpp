@@ -33,15 +33,9 @@ class CudaTarget : public Target {
     return made;
   }
 
-  const std::vector<std::string>& code_levels() const override {
-    static const std::vector<std::string> levels = {"cuda"};
-    return levels;
-  }
+  const std::vector<std::string>& code_levels() const override { return cuda::code_levels(); }
   std::string code(const codegen::Schedule& schedule, const std::string&) const override {
-    std::string text;
-    for (const auto& step : schedule.steps)
-      if (!step.external) text += to_string(step.kernel) + code_of(step.kernel) + "\n";
-    return text;
+    return code_of(schedule);
   }
 
   const runtime::Device& device(const ir::Device& which) const override { return cuda::device(which.index); }

@@ -1,0 +1,23 @@
+#include "runtime/device.h"
+
+#include <ATen/ATen.h>
+
+namespace graft::runtime {
+
+void Device::multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const {
+  auto result = out;
+  at::mm_out(result, a, b);
+}
+
+void Device::multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
+                                   const at::Tensor& b, double beta, double alpha) const {
+  auto result = out;
+  at::addmm_out(result, added, a, b, beta, alpha);
+}
+
+std::unique_ptr<PackedProduct> Device::pack(ir::DType, int64_t, int64_t, int64_t,
+                                            const cache::Measuring&) const {
+  return nullptr;
+}
+
+}  // namespace graft::runtime
