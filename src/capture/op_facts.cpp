@@ -25,6 +25,16 @@ bool gives_no_tensor(const c10::OperatorHandle& op) {
   });
 }
 
+bool gives_sizes_too(const c10::OperatorHandle& op) {
+  static const std::set<std::string> names = {"aten::_scaled_dot_product_flash_attention",
+                                              "aten::_scaled_dot_product_cudnn_attention",
+                                              "aten::_scaled_dot_product_fused_attention_overrideable",
+                                              "aten::_flash_attention_forward",
+                                              "aten::_cudnn_attention_forward",
+                                              "aten::_efficient_attention_forward"};
+  return names.contains(op.schema().name());
+}
+
 bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
   if (op.schema().name() != "aten::index" && op.schema().name() != "aten::_unsafe_index") return true;

@@ -25,6 +25,9 @@ bool draws_numbers(const c10::OperatorHandle& op);
 bool draws_numbers(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 /// promote_types and the like.
 bool gives_no_tensor(const c10::OperatorHandle& op);
+/// Beside tensors it gives numbers that follow from the sizes of its arguments: a graph holds them as what
+/// they are where they are used.
+bool gives_sizes_too(const c10::OperatorHandle& op);
 /// With these arguments. Indexing with numbers gives a known shape; only masks make it depend on the data.
 bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 /// Makes a tensor and leaves its memory as it is.

@@ -51,15 +51,17 @@ struct Recorder::Call {
     const c10::impl::ExcludeDispatchKeyGuard off{c10::DispatchKeySet(record_key)};
     what.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, record_key), &on);
   }
-  /// The results as one list, undefined ones too; nothing if one is no tensor.
-  static std::optional<std::vector<at::Tensor>> results(const torch::jit::Stack& stack, size_t count) {
+  /// The results as one list, undefined ones too; nothing if one is not a tensor, but for sizes that may be
+  /// left out.
+  static std::optional<std::vector<at::Tensor>> results(const torch::jit::Stack& stack, size_t count,
+                                                        bool without_sizes = false) {
     std::vector<at::Tensor> made;
     for (size_t i = stack.size() - count; i < stack.size(); ++i) {
       if (stack[i].isTensorList())
         for (const at::Tensor& t : stack[i].toTensorVector()) made.push_back(t);
       else if (stack[i].isTensor())
         made.push_back(stack[i].toTensor());
-      else
+      else if (!without_sizes || !stack[i].isInt())
         return std::nullopt;
     }
     return made;

@@ -473,7 +473,7 @@ void Recorder::record_pure(Call& call) {
   auto arguments = arguments_of(call, op);
   call.pass();
   if (!arguments) return;
-  const auto made = Call::results(*call.stack, call.op.schema().returns().size());
+  const auto made = Call::results(*call.stack, call.op.schema().returns().size(), gives_sizes_too(call.op));
   if (!made) return break_at(call.op, "gives back something that is not a tensor");
   std::vector<ir::TensorType> types;
   for (const auto& t : *made) types.push_back(type_or_none(t));

@@ -36,15 +36,17 @@ struct Unit {
 
 class Fuser {
  public:
-  Fuser(const ir::Graph& graph, const Limits& limits) : graph_(graph), limits_(limits) {}
+  Fuser(const ir::Graph& graph, const Limits& limits)
+      : graph_(graph), limits_(limits), device_(ir::device_of(graph).value_or(ir::Device())) {}
   Schedule run();
 
  private:
   using Node = ir::Node;
   using Value = ir::Value;
 
-  static bool fusible(const Node& node) {
-    return is_pointwise(node) || is_kernel_reduction(node) || scatter_of(node);
+  /// What has to do with another device (a number on the CPU, a copy from there) is a call.
+  bool fusible(const Node& node) const {
+    return (is_pointwise(node) || is_kernel_reduction(node) || scatter_of(node)) && ir::is_on(node, device_);
   }
   Unit* unit_of(const Value& value) const;
 
@@ -123,6 +125,7 @@ class Fuser {
 
   const ir::Graph& graph_;
   const Limits limits_;
+  const ir::Device device_;  // that kernels are for
   std::unordered_set<const Value*> materialised_;
   std::unordered_map<const Value*, Cost> costs_;
   std::vector<std::unique_ptr<Unit>> units_;

@@ -81,7 +81,7 @@ const Fuser::Cost& Fuser::cost(const Value& value) {
   if (const auto found = costs_.find(&root); found != costs_.end()) return found->second;
   Cost total;
   const auto* node = root.producer();
-  if (!node || materialised_.contains(&root) || !is_pointwise(*node)) {
+  if (!node || materialised_.contains(&root) || !is_pointwise(*node) || !fusible(*node)) {
     total.leaves.insert(&root);
   } else {
     total.instructions = expensive(*node) ? 100 : 1;
@@ -96,7 +96,8 @@ const Fuser::Cost& Fuser::cost(const Value& value) {
 
 bool Fuser::inlined(const Value& value) {
   const auto& root = root_of(value);
-  if (!root.producer() || materialised_.contains(&root) || !is_pointwise(*root.producer())) return false;
+  const auto* node = root.producer();
+  if (!node || materialised_.contains(&root) || !is_pointwise(*node) || !fusible(*node)) return false;
   const auto& c = cost(root);
   return c.instructions <= max_inline_cost && static_cast<int>(c.leaves.size()) <= max_inline_leaves;
 }
@@ -104,8 +105,9 @@ bool Fuser::inlined(const Value& value) {
 void Fuser::place(const Node& node, size_t position) {
   if (view_source(node)) return;
   era_ += node.op() == "graft::boundary";
-  if (const auto scatter = scatter_of(node)) return place_scatter(node, *scatter, position);
-  if (fusible(node))
+  const bool fuses = fusible(node);
+  if (const auto scatter = scatter_of(node); scatter && fuses) return place_scatter(node, *scatter, position);
+  if (fuses)
     for (Unit* unit : candidates(node))
       if (const auto space = unit->era == era_ ? fits(node, *unit) : std::nullopt) {
         unit->nodes.push_back(&node);
@@ -116,7 +118,7 @@ void Fuser::place(const Node& node, size_t position) {
         return;
       }
   auto& unit = new_unit(node, position);
-  unit.external = !fusible(node);
+  unit.external = !fuses;
   if (unit.external && ir::must_run(node)) {
     if (!in_order_.empty()) reads(unit, *in_order_.back());
     in_order_.push_back(&unit);

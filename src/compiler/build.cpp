@@ -20,10 +20,8 @@ std::unique_ptr<Executable> build_lowered(const Lowered& lowered, const Target& 
     kernels = target.compile(lowered.schedule, bindings.measuring);
   }
   const Stopwatch watch("planning");
-  const auto device =
-      lowered.graph.inputs().empty() ? ir::Device() : lowered.graph.inputs()[0]->type().device;
   return make_scheduled(lowered.graph, lowered.schedule, kernels, generators, bindings,
-                        target.device(device));
+                        target.device(ir::device_of(lowered.graph).value()));
 }
 
 std::unique_ptr<Executable> build_whole(ir::Graph graph, const std::vector<at::Generator>& generators,
@@ -39,6 +37,7 @@ std::unique_ptr<Executable> build_for(const Target& target, ir::Graph graph,
                                       const std::vector<at::Generator>& generators,
                                       const CompileOptions& options, Bindings bindings) {
   bindings.measuring = {.use_cache = options.cache, .thorough = options.mode == Mode::max_autotune};
+  bindings.record = options.mode != Mode::default_;
   const size_t inputs = graph.inputs().size();
   auto lowered = lower(std::move(graph), target, bindings.frozen);
   // The values of groups are the program's own.

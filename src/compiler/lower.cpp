@@ -11,21 +11,12 @@
 namespace graft {
 
 const Target& target_of(const ir::Graph& graph) {
-  std::optional<ir::Device> found;
-  const auto look_at = [&](const ir::Value& value) {
-    const auto& device = value.type().device;
-    if (found && !(*found == device))
-      throw Error("[compile] backend=graft compiles for one device at a time, this function works on " +
-                  ir::to_string(*found) + " and " + ir::to_string(device) + ": use backend=aot_eager there");
-    found = device;
-  };
-  for (const auto& input : graph.inputs()) look_at(*input);
-  // A number of the program's own is on no device: kernels have it as a constant, operators take it from the
-  // host.
-  for (const auto& node : graph.nodes())
-    for (const auto& output : node->outputs())
-      if (node->op() != "graft::number") look_at(*output);
-  return target_for(found.value_or(ir::Device()));
+  const auto device = ir::device_of(graph);
+  if (!device)
+    throw Error(
+        "[compile] backend=graft compiles for one device at a time, and this function works on several: "
+        "compile the part for each on its own, or use backend=aot_eager");
+  return target_for(*device);
 }
 
 std::vector<passes::Pass> passes_for(const Target& target) { return passes::compile_passes(target.facts()); }

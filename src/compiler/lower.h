@@ -14,7 +14,8 @@
 
 namespace graft {
 
-/// The target for the graph's device. Error where there is none, and for a graph over several devices.
+/// The target for the graph's device. Error where there is none, and for a graph over several devices in
+/// addition to the CPU.
 const Target& target_of(const ir::Graph& graph);
 
 /// The passes that a graph goes through before it is cut into kernels.

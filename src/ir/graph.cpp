@@ -105,6 +105,39 @@ void Graph::erase(Node& node) {
   nodes_.erase(node.place_);
 }
 
+namespace {
+
+/// Kernels have it as a constant, operators take it from the host.
+bool is_number(const Node& node) { return node.op() == "graft::number"; }
+
+}  // namespace
+
+std::optional<Device> device_of(const Graph& graph) {
+  Device found;
+  bool several = false;
+  const auto look_at = [&](const Value& value) {
+    const auto& device = value.type().device;
+    if (device == Device() || device == found) return;
+    several |= !(found == Device());
+    found = device;
+  };
+  for (const auto& input : graph.inputs()) look_at(*input);
+  for (const auto& node : graph.nodes())
+    if (!is_number(*node))
+      for (const auto& output : node->outputs()) look_at(*output);
+  return several ? std::nullopt : std::optional(found);
+}
+
+bool is_on(const Node& node, const Device& device) {
+  const auto fits = [&](const Value& value) {
+    return value.type().device == device || (value.producer() && is_number(*value.producer()));
+  };
+  const auto inputs = node.inputs();
+  return std::all_of(inputs.begin(), inputs.end(), [&](const Value* value) { return fits(*value); }) &&
+         std::all_of(node.outputs().begin(), node.outputs().end(),
+                     [&](const auto& value) { return fits(*value); });
+}
+
 std::vector<Node*> nodes_of(const Graph& graph) {
   std::vector<Node*> nodes;
   nodes.reserve(graph.nodes().size());

@@ -7,6 +7,7 @@
 #pragma once
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -131,6 +132,12 @@ class Graph {
   std::vector<Value*> results_;
   int next_id_ = 0;
 };
+
+/// The device that a graph works on: its only one, or the one in addition to the CPU, on which such a graph
+/// may have numbers of its own. Nothing where there are several others.
+std::optional<Device> device_of(const Graph& graph);
+/// All that a node takes and gives is on that device. A graft::number is on any.
+bool is_on(const Node& node, const Device& device);
 
 /// The nodes as they are now: to walk a graph that changes on the way.
 std::vector<Node*> nodes_of(const Graph& graph);

@@ -18,7 +18,7 @@ std::shared_ptr<ArenaPool> ArenaPool::shared(const Device& device) {
 ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
   if (bytes == 0) return;
   const int64_t needed = bytes + pool.device_.alignment();
-  {
+  if (!pool.device_.has_pool()) {
     const std::lock_guard<std::mutex> lock(pool.guard_);
     auto& free = pool.free_;
     // The last that came back: it is near the core.
@@ -37,7 +37,7 @@ ArenaPool::Loan::Loan(ArenaPool& pool, int64_t bytes) : pool_(pool) {
 }
 
 ArenaPool::Loan::~Loan() {
-  if (!memory_.defined()) return;
+  if (!memory_.defined() || pool_.device_.has_pool()) return;
   const std::lock_guard<std::mutex> lock(pool_.guard_);
   pool_.free_.push_back(std::move(memory_));
 }

@@ -168,7 +168,7 @@ void AtenCall::run(std::span<at::Tensor> table) const {
   for (const auto& value : stack) {
     if (value.isTensorList())
       for (const at::Tensor& t : value.toTensorVector()) put(t);
-    else
+    else if (value.isTensor())  // sizes among the results are in the graph as numbers
       put(value.toTensor());
   }
 }

@@ -25,10 +25,24 @@ class RunContext {
   virtual void* stream() const { return nullptr; }
   /// Where kernels leave their mark when they fail.
   virtual int32_t* failed() = 0;
-  /// The mark that was left since the last question, 0 if none was; waits for the kernels that were launched.
+  /// From here on no kernel of the run can fail.
+  virtual void end_checks() {}
+  /// The mark that was left since the last question, 0 if none was; waits for the kernels that can fail, or
+  /// for all that were launched if end_checks() has not been called since.
   virtual int32_t take_failure() = 0;
   /// take_failure() costs nothing: a kernel has ended when its launch returns.
   virtual bool is_immediate() const = 0;
+};
+
+/// All that a run launches, to be launched again as one, with the same addresses.
+class Recording {
+ public:
+  Recording() = default;
+  virtual ~Recording() = default;
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  virtual void launch() = 0;
 };
 
 class Device {
@@ -46,8 +60,20 @@ class Device {
   /// Buffers in an arena begin at multiples of it.
   virtual int64_t alignment() const = 0;
   virtual at::Tensor allocate(int64_t bytes) const = 0;
+  /// Memory is taken for each run and given back after it: allocate() costs little, and knows which memory
+  /// the kernels that were launched still use. Else it is kept for the next run.
+  virtual bool has_pool() const { return false; }
   /// Of a tensor with no gaps.
   virtual void zero(const at::Tensor& tensor) const = 0;
+
+  // --- recorded runs
+
+  /// What work is queued on by this thread now, where the device has such.
+  virtual const void* queue() const { return nullptr; }
+  /// Whether record() does something.
+  virtual bool can_record() const { return false; }
+  /// Calls the body: what it launches is recorded instead of done. Error where that is not possible.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& body) const;
 
   // --- decisions that rest on data
 

@@ -20,7 +20,7 @@ struct Frame {
   std::vector<SeenPair> watched;  // of these, those whose weights others may write into
   std::vector<void*> pointers;
   std::vector<char> in_use;  // columns of the routing table that have a row
-  std::unique_ptr<RunContext> context;
+  std::shared_ptr<RunContext> context;
 };
 
 }  // namespace graft::runtime

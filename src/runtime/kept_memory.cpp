@@ -23,22 +23,23 @@ bool has_no_other_owner(const Pointer& storage) {
 
 }  // namespace
 
-bool KeptMemory::is_ours_alone(size_t bytes, const Device& device) const {
+bool KeptMemory::is_free(const Device& device) const {
   if (!storage_ || !has_no_other_owner(storage_)) return false;
   const auto& memory = storage_->data_ptr();
-  return storage_->nbytes() == bytes && memory.get() == data_ && memory.get_context() == context_ &&
+  return storage_->nbytes() == bytes_ && memory.get() == data_ && memory.get_context() == context_ &&
          memory.device() == device.place();
 }
 
+void KeptMemory::keep(c10::Storage storage) {
+  storage_ = c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+  bytes_ = storage_->nbytes();
+  data_ = storage_->data_ptr().get();
+  context_ = storage_->data_ptr().get_context();
+}
+
 c10::Storage KeptMemory::take(int64_t bytes, const Device& device) {
-  if (!is_ours_alone(static_cast<size_t>(bytes), device)) {
-    auto fresh = device.allocate(bytes);
-    c10::Storage storage = fresh.storage();
-    storage_ = c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
-    data_ = storage_->data_ptr().get();
-    context_ = storage_->data_ptr().get_context();
-  }
-  return c10::Storage(storage_);
+  if (bytes_ != static_cast<size_t>(bytes) || !is_free(device)) keep(device.allocate(bytes).storage());
+  return share();
 }
 
 }  // namespace graft::runtime

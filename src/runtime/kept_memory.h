@@ -15,9 +15,17 @@ class KeptMemory {
   c10::Storage take(int64_t bytes, const Device& device);
   void drop() { storage_.reset(); }
 
+  /// Memory that was made elsewhere.
+  void keep(c10::Storage storage);
+  /// Nobody else can reach it any more, and it is as it was when it was kept.
+  bool is_free(const Device& device) const;
+  /// For somebody else.
+  c10::Storage share() const { return c10::Storage(storage_); }
+  bool is(const c10::Storage& storage) const { return storage_.get() == storage.unsafeGetStorageImpl(); }
+
  private:
-  bool is_ours_alone(size_t bytes, const Device& device) const;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
+  size_t bytes_ = 0;
   const void* data_ = nullptr;  // as it was made: a caller may free the memory by hand, or give it another
   const void* context_ = nullptr;
 };

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "capture/ivalue.h"
 #include "codegen/predicates.h"
 #include "codegen/views.h"
 #include "ir/arguments.h"
@@ -25,7 +26,7 @@ using ir::Value;
 /// Calls that write into memory that is planned for them.
 enum class Planned : uint8_t { mm, bmm, addmm, low_rank };
 
-std::optional<Planned> planned_by(const ir::Node& node) {
+std::optional<Planned> planned_call(const ir::Node& node) {
   if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
   if (node.op() == "aten::mm") return Planned::mm;
   if (node.op() == "aten::bmm") return Planned::bmm;
@@ -40,7 +41,9 @@ Product product_of(Planned planned) {
 
 class Preparation {
  public:
-  explicit Preparation(const Device& device) : device_(device) { program_.device = &device; }
+  explicit Preparation(const Device& device) : device_(device), place_(to_ir(device.place())) {
+    program_.device = &device;
+  }
 
   Prepared prepare(const ir::Graph& graph, const codegen::Schedule& schedule,
                    const std::vector<std::shared_ptr<const Launcher>>& launchers,
@@ -73,6 +76,7 @@ class Preparation {
     }
     leave_out(schedule, predicates);
     for (const auto* result : graph.results()) program_.results.push_back(result ? slot_of(*result) : none);
+    find_last_check(schedule);
     if (!bindings.in_place.empty()) {
       const size_t safe = safe_from(schedule);
       for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair, safe);
@@ -80,6 +84,7 @@ class Preparation {
     }
     plan(schedule);
     program_.launches = static_cast<int64_t>(kernel - joined_.size());
+    if (bindings.record) program_.not_recorded = reason_not_to_record(schedule);
     return std::move(program_);
   }
 
@@ -88,6 +93,13 @@ class Preparation {
     program_.slots.push_back({kind, value.type()});
     numbers_[&value] = program_.slots.size() - 1;
     return program_.slots.size() - 1;
+  }
+
+  bool is_here(const Value& value) const { return value.type().device == place_; }
+
+  std::optional<Planned> planned_by(const ir::Node& node) const {
+    const auto planned = planned_call(node);
+    return planned && is_here(node.output()) ? planned : std::nullopt;
   }
 
   /// The slot of any value; views get theirs when first asked for.
@@ -193,7 +205,7 @@ class Preparation {
 
   void choose_memory(const codegen::Schedule& schedule) {
     for (const auto* value : plan::results_that_wait(schedule, leaves_))
-      if (!planned_by(*value->producer())) waiting_.emplace(value, none);
+      if (!planned_by(*value->producer()) && is_here(*value)) waiting_.emplace(value, none);
     for (const auto& step : schedule.steps) {
       if (step.external) {
         if (const auto* onto = added_onto(*step.external, schedule)) {
@@ -330,6 +342,15 @@ class Preparation {
     return safe;
   }
 
+  /// The last kernel that can leave a mark.
+  void find_last_check(const codegen::Schedule& schedule) {
+    for (size_t i = 0; i < schedule.steps.size(); ++i)
+      if (!schedule.steps[i].external &&
+          std::ranges::any_of(schedule.steps[i].kernel.code,
+                              [](const auto& instruction) { return !instruction.indirect.empty(); }))
+        program_.last_check = i;
+  }
+
   /// Lets a run in place write a result straight into the input whose new value it is, where it can: nobody
   /// needs what was there, and nothing can fail any more.
   void write_into(const ir::Graph& graph, const codegen::Schedule& schedule, const InPlace& pair,
@@ -448,7 +469,20 @@ class Preparation {
     program_.arena_bytes = plan.total;
   }
 
+  std::string reason_not_to_record(const codegen::Schedule& schedule) const {
+    if (!device_.can_record()) return "the device records nothing";
+    if (!program_.in_place.empty()) return "it writes into its inputs";
+    for (const auto& slot : program_.slots)
+      if (slot.type.numel() > 0 && slot.type.device != place_ && slot.kind != Slot::Kind::view)
+        return "it has values that are not on the device";
+    for (const auto& step : schedule.steps)
+      if (step.external && ir::must_run(*step.external))
+        return "it draws random numbers, or calls what may have an effect: " + ir::to_string(*step.external);
+    return {};
+  }
+
   const Device& device_;
+  ir::Device place_;  // the same
   Prepared program_;
   cache::Measuring measuring_;
   std::unordered_map<const Value*, size_t> numbers_;

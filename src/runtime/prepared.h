@@ -25,6 +25,7 @@ struct Bindings {
   /// turns: what the one holds back the other could use.
   bool keep_results = true;
   cache::Measuring measuring = {};
+  bool record = false;  ///< runs are recorded and launched as one, where the device can do that
 };
 
 }  // namespace graft
@@ -45,9 +46,11 @@ struct Prepared {
   std::vector<WrittenInput> in_place;
   std::vector<const PackedWork*> packed;  ///< the products whose weights are laid out
   size_t inputs = 0, most_buffers = 0, table = none;
+  size_t last_check = none;  ///< the last action whose kernel can fail by its data
   int64_t arena_bytes = 0, extern_calls = 0, launches = 0;
   int64_t looks_at_weights = 1;  ///< parts of weights that each run compares with what they were
   bool keep_results = true;
+  std::string not_recorded;  ///< why its runs are not; empty if they are
 
   /// Arena tensors and views of them are made once per frame; the rest comes and goes with a run.
   bool stays(const Slot& slot) const {

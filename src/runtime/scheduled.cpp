@@ -7,12 +7,16 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "capture/ivalue.h"
 #include "graft/error.h"
 #include "plan/step_values.h"
 #include "runtime/action_times.h"
 #include "runtime/arena_pool.h"
+#include "runtime/recorded_runs.h"
+#include "runtime/tensor_over.h"
 #include "support/log.h"
 
 namespace graft {
@@ -26,7 +30,7 @@ using runtime::Slot;
 
 class Scheduled : public Executable {
  public:
-  Scheduled(runtime::Prepared program, int64_t unique_kernels, int64_t cache_hits)
+  Scheduled(runtime::Prepared program, int64_t unique_kernels, int64_t cache_hits, bool record)
       : program_(std::move(program)),
         device_(*program_.device),
         unique_kernels_(unique_kernels),
@@ -34,6 +38,16 @@ class Scheduled : public Executable {
     size_t first = program_.actions.size();
     for (const auto& written : program_.in_place) first = std::min(first, written.action);
     if (first < program_.actions.size()) first_write_ = &program_.actions[first];
+    if (program_.last_check != none) last_check_ = &program_.actions[program_.last_check];
+    if (record && !program_.not_recorded.empty())
+      log(LogTopic::kernels, "runs are not recorded: " + program_.not_recorded);
+    else if (record)
+      recorded_.emplace(
+          device_,
+          [this](std::vector<at::Tensor> inputs, const auto& context) {
+            return launch(std::move(inputs), context);
+          },
+          [this](runtime::RunContext& context) { check_failure(context); });
     text_ = std::to_string(program_.launches) + " kernel launches (" + std::to_string(unique_kernels_) +
             " different), " + std::to_string(program_.extern_calls) + " calls, " +
             std::to_string(program_.arena_bytes) + " bytes of temporaries";
@@ -43,6 +57,22 @@ class Scheduled : public Executable {
     TORCH_CHECK(inputs.size() == program_.inputs, "the program takes ", program_.inputs, " inputs, got ",
                 inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
+    if (recorded_)
+      if (auto results = recorded_->run(inputs)) return std::move(*results);
+    return run_plainly(std::move(inputs), in_place);
+  }
+
+  ~Scheduled() override {
+    if (logs(LogTopic::times)) log(LogTopic::times, runtime::times_of(program_.actions, runs_, text_));
+  }
+
+  int64_t kernels() const override { return unique_kernels_; }
+  int64_t extern_calls() const override { return program_.extern_calls; }
+  int64_t cache_hits() const override { return cache_hits_; }
+  std::string describe() const override { return text_; }
+
+ private:
+  std::vector<at::Tensor> run_plainly(std::vector<at::Tensor> inputs, bool in_place) {
     const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
     auto frame = take();
     frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), device_.place()));
@@ -58,18 +88,20 @@ class Scheduled : public Executable {
       } else {
         for (; next < program_.actions.size(); ++next) perform(program_.actions[next], *frame, in_place);
       }
-      check_failure(*frame);
+      check_failure(*frame->context);
       for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
       results.reserve(program_.results.size());
       for (const size_t slot : program_.results)
         results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
     } catch (const std::exception& error) {
+      forget_failure(*frame);
       give_back(std::move(frame));
       if (const auto changed = in_place ? changed_before(next) : ""; !changed.empty())
         throw Error(std::string(error.what()) + "\nThe call was given up half way: it has already changed " +
                     changed);
       throw;
     } catch (...) {
+      forget_failure(*frame);
       give_back(std::move(frame));
       throw;
     }
@@ -77,16 +109,31 @@ class Scheduled : public Executable {
     return results;
   }
 
-  ~Scheduled() override {
-    if (logs(LogTopic::times)) log(LogTopic::times, runtime::times_of(program_.actions, runs_, text_));
+  /// For what is recorded: nothing is waited for.
+  std::vector<at::Tensor> launch(std::vector<at::Tensor> inputs,
+                                 const std::shared_ptr<runtime::RunContext>& context) {
+    const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
+    auto frame = take();
+    const auto own = std::exchange(frame->context, context);
+    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), device_.place()));
+    std::move(inputs.begin(), inputs.end(), frame->table.begin());
+    std::vector<at::Tensor> results;
+    std::exception_ptr failed;
+    try {
+      look_at_table(*frame);
+      for (const auto& action : program_.actions) perform(action, *frame, /*in_place=*/false);
+      for (const size_t slot : program_.last_views) make(slot, *frame, /*in_place=*/false);
+      for (const size_t slot : program_.results)
+        results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    frame->context = own;
+    give_back(std::move(frame));
+    if (failed) std::rethrow_exception(failed);
+    return results;
   }
 
-  int64_t kernels() const override { return unique_kernels_; }
-  int64_t extern_calls() const override { return program_.extern_calls; }
-  int64_t cache_hits() const override { return cache_hits_; }
-  std::string describe() const override { return text_; }
-
- private:
   /// The inputs that a run in place has written into when an action fails, in words. What fails by its data
   /// comes before the first of them (failures.h); this is for the rest, such as memory that ran out.
   std::string changed_before(size_t action) const {
@@ -118,14 +165,8 @@ class Scheduled : public Executable {
     return root.as_strided(slot.type.sizes, slot.type.strides, root.storage_offset() + slot.place);
   }
 
-  at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) const {
-    const auto dtype = to_torch(type.dtype);
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(storage),
-        c10::DispatchKeySet(c10::computeDispatchKey(dtype, at::kStrided, device_.place())),
-        at::scalarTypeToTypeMeta(dtype));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides, offset);
-    return tensor;
+  static at::Tensor tensor_over(const c10::Storage& storage, const ir::TensorType& type, int64_t offset) {
+    return runtime::tensor_over(storage, to_torch(type.dtype), type.sizes, type.strides, offset);
   }
 
   std::unique_ptr<Frame> new_frame() const {
@@ -180,7 +221,8 @@ class Scheduled : public Executable {
     } else {
       auto& kept = frame.kept[number];
       tensor = tensor_over(kept.take(bytes_of(slot.type), device_), slot.type, 0);
-      if (!program_.keep_results || slot.into != none) kept.drop();  // most runs are in place: no need for it
+      // Most runs are in place: no need to keep what the others write.
+      if (!program_.keep_results || slot.into != none || device_.has_pool()) kept.drop();
     }
   }
 
@@ -202,7 +244,7 @@ class Scheduled : public Executable {
       const auto& type = program_.slots[number].type;
       if (program_.slots[number].kind == Slot::Kind::made)
         tensor = at::empty_strided(type.sizes, type.strides,
-                                   at::dtype(to_torch(type.dtype)).device(device_.place()));
+                                   at::dtype(to_torch(type.dtype)).device(to_torch(type.device)));
       // An input's memory may have others' between its elements.
       if (type.is_dense())
         device_.zero(tensor);
@@ -213,7 +255,7 @@ class Scheduled : public Executable {
 
   void perform(const Action& action, Frame& frame, bool in_place) const {
     // Where failures are seen late, they are looked for before an input is changed.
-    if (in_place && &action == first_write_ && !frame.context->is_immediate()) check_failure(frame);
+    if (in_place && &action == first_write_ && !frame.context->is_immediate()) check_failure(*frame.context);
     for (const size_t slot : action.make) make(slot, frame, in_place);
     const bool needed =
         action.wanted_by.empty() || std::any_of(action.wanted_by.begin(), action.wanted_by.end(),
@@ -222,12 +264,22 @@ class Scheduled : public Executable {
       leave_otherwise(action, frame);
     else if (action.work)
       action.work->run(frame, in_place);
-    if (action.is_kernel && frame.context->is_immediate()) check_failure(frame);
+    if (action.is_kernel && frame.context->is_immediate()) check_failure(*frame.context);
+    if (&action == last_check_) frame.context->end_checks();
     for (const size_t slot : action.dead) frame.table[slot].reset();
   }
 
-  void check_failure(Frame& frame) const {
-    if (const auto mark = frame.context->take_failure())
+  /// Of a run that was given up: it is not the next one's.
+  static void forget_failure(Frame& frame) noexcept {
+    try {
+      frame.context->take_failure();
+    } catch (const std::exception&) {  // the device is lost: the next call will say so
+    }
+  }
+
+  void check_failure(runtime::RunContext& context) const {
+    if (program_.last_check == none) return;
+    if (const auto mark = context.take_failure())
       throw Error("[kernel] an index in the data is out of range, in " +
                   program_.actions[static_cast<size_t>(mark) - 1].what);
   }
@@ -235,6 +287,7 @@ class Scheduled : public Executable {
   runtime::Prepared program_;
   const runtime::Device& device_;
   const Action* first_write_ = nullptr;  // of a run in place, into an input
+  const Action* last_check_ = nullptr;   // the last that can fail by its data
   int64_t unique_kernels_, cache_hits_;
   std::string text_;
   std::shared_ptr<runtime::ArenaPool> arenas_ = runtime::ArenaPool::shared(device_);
@@ -242,6 +295,7 @@ class Scheduled : public Executable {
   std::atomic<uint64_t> turn_{0};
   std::mutex pool_guard_;
   std::vector<std::unique_ptr<Frame>> pool_;
+  std::optional<runtime::RecordedRuns> recorded_;
 };
 
 }  // namespace
@@ -252,7 +306,7 @@ std::unique_ptr<Executable> make_scheduled(const ir::Graph& graph, const codegen
                                            const Bindings& bindings, const runtime::Device& device) {
   return std::make_unique<Scheduled>(
       runtime::prepare(graph, schedule, kernels.launchers, generators, bindings, device), kernels.unique,
-      kernels.cache_hits);
+      kernels.cache_hits, bindings.record);
 }
 
 }  // namespace graft

@@ -1,5 +1,6 @@
 // Functions on a GPU, compiled, against the same in eager code: results, gradients, inputs that are changed,
 // indices out of range. Exit status: 0 all are right, 1 some are not, 3 there is no GPU.
+#include <c10/cuda/CUDAGuard.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -23,6 +24,18 @@ struct Case {
 Tensor numbers(int call, at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(call) + 1);
   return at::randn(sizes, generator).to(at::kCUDA).to(dtype);
+}
+
+Tensor attention(const Tensors& t) {
+  return at::scaled_dot_product_attention(t[0] * 2, t[1], t[2], {}, 0, /*is_causal=*/true) + 1;
+}
+
+std::function<Tensors(int)> heads(at::ScalarType dtype) {
+  return [dtype](int call) {
+    Tensors all;
+    for (int i = 0; i < 3; ++i) all.push_back(numbers(call * 3 + i, {2, 4, 40, 64}, dtype));
+    return all;
+  };
 }
 
 std::vector<Case> cases() {
@@ -51,6 +64,17 @@ std::vector<Case> cases() {
        [](Tensors t) { return Tensors{at::gelu(at::addmm(t[2], t[0], t[1])).softmax(-1).mm(t[1].t())}; },
        [](int call) { return Tensors{numbers(call, {24, 64}), numbers(7, {64, 256}), numbers(8, {256})}; },
        1e-4},
+      {"a number on the CPU, and a copy from there",
+       [](Tensors t) {
+         return Tensors{t[0] * t[1] + t[2].to(t[0].device()), (t[2] * 2).to(t[0].device()).exp() + t[0]};
+       },
+       [](int call) {
+         return Tensors{numbers(call, {33, 65}), at::scalar_tensor(call + 0.5),
+                        numbers(call + 9, {33, 65}).cpu()};
+       }},
+      {"attention", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kFloat), 1e-4},
+      {"attention, half", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kHalf), 1e-2},
+      {"attention, bfloat16", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kBFloat16), 5e-2},
       {"changed in place",
        [](Tensors t) {
          t[0].mul_(2).add_(1);
@@ -67,10 +91,14 @@ bool near(const Tensor& got, const Tensor& want, double tolerance) {
   return at::allclose(got.to(at::kDouble), want.to(at::kDouble), tolerance, tolerance);
 }
 
-std::string failure_of(const Case& each) {
+constexpr graft::Mode modes[] = {graft::Mode::default_, graft::Mode::reduce_overhead};
+
+std::string name_of(graft::Mode mode) { return mode == graft::Mode::default_ ? "" : ", recorded"; }
+
+std::string failure_of(const Case& each, graft::Mode mode) {
   const auto fast = graft::compile([&](Tensors t) { return each.function(std::move(t)); },
-                                   {.fullgraph = true, .cache = false});
-  for (int call = 0; call < 5; ++call) {
+                                   {.mode = mode, .fullgraph = true, .cache = false});
+  for (int call = 0; call < 8; ++call) {
     const at::NoGradGuard no_grad;
     auto mine = each.arguments(call), theirs = mine;
     for (auto& t : theirs) t = t.clone();
@@ -85,9 +113,10 @@ std::string failure_of(const Case& each) {
   return "";
 }
 
-std::string gradient_failure_of(const Case& each) {
-  const auto fast = graft::compile([&](Tensors t) { return each.function(std::move(t)); }, {.cache = false});
-  for (int call = 0; call < 4; ++call) {
+std::string gradient_failure_of(const Case& each, graft::Mode mode) {
+  const auto fast =
+      graft::compile([&](Tensors t) { return each.function(std::move(t)); }, {.mode = mode, .cache = false});
+  for (int call = 0; call < 7; ++call) {
     Tensors sides[2];
     for (auto& side : sides) {
       auto arguments = each.arguments(call);
@@ -111,12 +140,12 @@ std::string gradient_failure_of(const Case& each) {
   return "";
 }
 
-std::string out_of_range() {
+std::string out_of_range(graft::Mode mode) {
   const auto fast = graft::compile([](Tensor table, Tensor ids) { return at::embedding(table, ids) + 1; },
-                                   {.cache = false});
+                                   {.mode = mode, .cache = false});
   const at::NoGradGuard no_grad;
   const auto table = numbers(0, {10, 4}), good = at::tensor({1, 9}, at::kLong).to(at::kCUDA);
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < 7; ++i)
     fast(table.clone(), good.clone());  // other tensors: the call below is not watched
   try {
     fast(table, at::tensor({1, 10}, at::kLong).to(at::kCUDA));
@@ -125,6 +154,37 @@ std::string out_of_range() {
     if (std::string(error.what()).find("out of range") == std::string::npos) return error.what();
   }
   return near(fast(table, good), at::embedding(table, good) + 1, 1e-6) ? "" : "the next call is wrong";
+}
+
+/// What a caller keeps stays as it is, whatever is called later, and on whichever stream.
+std::string kept_results(graft::Mode mode) {
+  const auto function = [](Tensor x, Tensor w) { return Tensors{x.mm(w).tanh(), x.sum(1), x}; };
+  const auto fast = graft::compile(function, {.mode = mode, .cache = false});
+  const at::NoGradGuard no_grad;
+  const auto weight = numbers(0, {64, 64});
+  std::vector<Tensors> kept, wanted;
+  const auto other = c10::cuda::getStreamFromPool();
+  for (int call = 0; call < 30; ++call) {
+    torch::cuda::synchronize();
+    const c10::cuda::CUDAStreamGuard guard(call % 5 == 4 ? other : c10::cuda::getDefaultCUDAStream());
+    const auto x = numbers(call, {16, 64});
+    auto got = fast(x, weight);
+    if (!got[2].is_alias_of(x)) return "an output that is an argument is not";
+    if (call % 3 != 1) {  // the others are let go
+      kept.push_back(got);
+      wanted.push_back(function(x, weight));
+    }
+    if (kept.size() > 4) {
+      kept.erase(kept.begin() + 1);
+      wanted.erase(wanted.begin() + 1);
+    }
+    torch::cuda::synchronize();
+    for (size_t i = 0; i < kept.size(); ++i)
+      for (size_t k = 0; k < 3; ++k)
+        if (!near(kept[i][k], wanted[i][k], 1e-4))
+          return "after call " + std::to_string(call) + ", result " + std::to_string(k) + " that was kept";
+  }
+  return "";
 }
 
 }  // namespace
@@ -146,11 +206,14 @@ int main() {
               << (failure.empty() ? "" : ": " + failure.substr(0, 1500)) << std::endl;
     wrong += !failure.empty();
   };
-  for (const auto& each : cases()) {
-    report(each.name, [&] { return failure_of(each); });
-    if (std::string(each.name) != "changed in place")
-      report(std::string(each.name) + ", gradients", [&] { return gradient_failure_of(each); });
+  for (const auto mode : modes) {
+    for (const auto& each : cases()) {
+      report(each.name + name_of(mode), [&] { return failure_of(each, mode); });
+      if (std::string(each.name) != "changed in place")
+        report(each.name + (", gradients" + name_of(mode)), [&] { return gradient_failure_of(each, mode); });
+    }
+    report("index out of range" + name_of(mode), [&] { return out_of_range(mode); });
+    report("results that are kept" + name_of(mode), [&] { return kept_results(mode); });
   }
-  report("index out of range", out_of_range);
   return wrong ? 1 : 0;
 }

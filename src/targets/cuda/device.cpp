@@ -2,35 +2,96 @@
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <ATen/cuda/CUDAGraphsUtils.cuh>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "graft/error.h"
 
 namespace graft::cuda {
 namespace {
 
+void check(cudaError_t status) {
+  if (status != cudaSuccess) throw Error(std::string("[cuda] ") + cudaGetErrorString(status));
+}
+
+/// Kernels write their marks into memory of the host, so that reading one costs no copy; and the host waits
+/// no longer than for the last kernel that can fail (the embedding of a model, mostly its first).
 class CudaContext : public runtime::RunContext {
  public:
   explicit CudaContext(at::Device device)
-      : device_(device), failed_(at::zeros({1}, at::device(device).dtype(at::kInt))) {}
+      : device_(device), failed_(at::zeros({1}, at::dtype(at::kInt).pinned_memory(true))) {
+    const c10::cuda::CUDAGuard guard(device);
+    check(cudaEventCreateWithFlags(&checked_, cudaEventDisableTiming));
+  }
+  ~CudaContext() override { cudaEventDestroy(checked_); }
 
-  void* stream() const override { return at::cuda::getCurrentCUDAStream(device_.index()).stream(); }
+  void* stream() const override { return current().stream(); }
   int32_t* failed() override { return failed_.data_ptr<int32_t>(); }
+  void end_checks() override {
+    // In a recording the event is part of it, and of each time that it is launched.
+    is_recorded_ = at::cuda::currentStreamCaptureStatusMayInitCtx() != at::cuda::CaptureStatus::None;
+    check(cudaEventRecordWithFlags(checked_, current().stream(),
+                                   is_recorded_ ? cudaEventRecordExternal : cudaEventRecordDefault));
+    has_ended_ = true;
+  }
   int32_t take_failure() override {
-    const auto mark = failed_.item<int32_t>();
-    if (mark) failed_.zero_();
-    return mark;
+    if (is_recorded_ || std::exchange(has_ended_, false))
+      check(cudaEventSynchronize(checked_));
+    else
+      current().synchronize();
+    return std::exchange(*failed(), 0);
   }
   bool is_immediate() const override { return false; }
 
  private:
+  at::cuda::CUDAStream current() const { return at::cuda::getCurrentCUDAStream(device_.index()); }
+
   at::Device device_;
   at::Tensor failed_;
+  cudaEvent_t checked_ = nullptr;
+  bool has_ended_ = false, is_recorded_ = false;
+};
+
+class CudaRecording : public runtime::Recording {
+ public:
+  explicit CudaRecording(const std::function<void()>& body) {
+    // The stream that torch is on may be the default one, which cannot be recorded.
+    const auto current = at::cuda::getCurrentCUDAStream();
+    const auto side = at::cuda::getStreamFromPool();
+    at::cuda::CUDAEvent ready;
+    ready.record(current);
+    ready.block(side);
+    const c10::cuda::CUDAStreamGuard guard(side);
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+      body();
+    } catch (...) {
+      end_quietly();
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  void launch() override { graph_.replay(); }
+
+ private:
+  void end_quietly() noexcept {
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {  // what went wrong is said by the first error
+    }
+    cudaGetLastError();
+  }
+
+  at::cuda::CUDAGraph graph_;
 };
 
 class CudaDevice : public runtime::Device {
@@ -47,6 +108,15 @@ class CudaDevice : public runtime::Device {
   at::Tensor allocate(int64_t bytes) const override {
     return at::empty({bytes}, at::device(place_).dtype(at::kByte));
   }
+  bool has_pool() const override { return true; }
+
+  const void* queue() const override { return at::cuda::getCurrentCUDAStream(place_.index()).stream(); }
+  bool can_record() const override { return true; }
+  std::unique_ptr<runtime::Recording> record(const std::function<void()>& body) const override {
+    const c10::cuda::CUDAGuard guard(place_);
+    return std::make_unique<CudaRecording>(body);
+  }
+
   void zero(const at::Tensor& tensor) const override { tensor.zero_(); }
 
   /// Reading the table would make the host wait for the GPU: nothing is left out.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graft/error.h"
-#include "targets/cuda_code.h"
+#include "targets/cuda_code/code.h"
 
 namespace graft::cuda {
 namespace {

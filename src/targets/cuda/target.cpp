@@ -1,11 +1,17 @@
+#include <algorithm>
+#include <atomic>
+#include <future>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "cache/disk_cache.h"
 #include "support/hash.h"
 #include "targets/cuda/device.h"
 #include "targets/cuda/module.h"
-#include "targets/cuda_code.h"
+#include "targets/cuda_code/code.h"
 #include "targets/cuda_facts.h"
 #include "targets/cuda_target.h"
 
@@ -20,15 +26,15 @@ class CudaTarget : public Target {
   const passes::TargetFacts& facts() const override { return cuda::facts(); }
 
   CompiledKernels compile(const codegen::Schedule& schedule, const cache::Measuring& how) const override {
+    std::map<std::string, const codegen::Kernel*> different;
+    std::vector<std::string> texts;
+    for (const auto& step : schedule.steps)
+      if (!step.external) different.emplace(texts.emplace_back(code_of(step.kernel)), &step.kernel);
     CompiledKernels made;
-    std::map<std::string, std::shared_ptr<const Launcher>> different;
-    for (const auto& step : schedule.steps) {
-      if (step.external) continue;
-      const auto text = code_of(step.kernel);
-      auto& launcher = different[text];
-      if (!launcher) launcher = make_launcher(step.kernel, object_of(text, how.use_cache, made.cache_hits));
-      made.launchers.push_back(launcher);
-    }
+    const auto objects = objects_of(different, how.use_cache, made.cache_hits);
+    std::map<std::string, std::shared_ptr<const Launcher>> launchers;
+    for (const auto& [text, kernel] : different) launchers[text] = make_launcher(*kernel, objects.at(text));
+    for (const auto& text : texts) made.launchers.push_back(launchers.at(text));
     made.unique = static_cast<int64_t>(different.size());
     return made;
   }
@@ -41,17 +47,39 @@ class CudaTarget : public Target {
   const runtime::Device& device(const ir::Device& which) const override { return cuda::device(which.index); }
 
  private:
-  static std::string object_of(const std::string& text, bool use_cache, int64_t& hits) {
-    const auto key = hex(hash128({code_fingerprint(), text}));
-    if (use_cache)
-      if (auto object = cache::shared_cache().get(key)) {
+  using Objects = std::map<std::string, std::string>;
+
+  /// From the disk, or made on all cores: NVRTC takes a tenth of a second for each.
+  static Objects objects_of(const std::map<std::string, const codegen::Kernel*>& kernels, bool use_cache,
+                            int64_t& hits) {
+    Objects objects;
+    std::vector<std::pair<const std::string*, std::string*>> missing;
+    for (const auto& [text, kernel] : kernels) {
+      auto& object = objects[text];
+      if (auto kept = use_cache ? cache::shared_cache().get(key_of(text)) : std::nullopt) {
+        object = std::move(*kept);
         ++hits;
-        return *object;
+      } else {
+        missing.emplace_back(&text, &object);
       }
-    auto object = compile_text(text);
-    if (use_cache) cache::shared_cache().put(key, object);
-    return object;
+    }
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+      for (size_t i = next++; i < missing.size(); i = next++)
+        *missing[i].second = compile_text(*missing[i].first);
+    };
+    const size_t threads =
+        std::min<size_t>(missing.size(), std::max(1U, std::thread::hardware_concurrency()));
+    std::vector<std::future<void>> others;
+    for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+    work();
+    for (auto& other : others) other.get();
+    if (use_cache)
+      for (const auto& [text, object] : missing) cache::shared_cache().put(key_of(*text), *object);
+    return objects;
   }
+
+  static std::string key_of(const std::string& text) { return hex(hash128({code_fingerprint(), text})); }
 };
 
 }  // namespace

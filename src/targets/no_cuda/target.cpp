@@ -1,5 +1,5 @@
 // In the place of targets/cuda where torch has no CUDA.
-#include "targets/cuda_code.h"
+#include "targets/cuda_code/code.h"
 #include "targets/cuda_facts.h"
 #include "targets/cuda_target.h"
 #include "targets/missing_target.h"

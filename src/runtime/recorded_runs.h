@@ -1,0 +1,75 @@
+// Runs of a program that were recorded by the device: all that a run launches is launched as one, which costs
+// the host less than launching it piece by piece.
+//
+// A recording has fixed addresses. Inputs that lie where they lay are read there, others are copied to where
+// the recording expects them. Results lie in memory of the recording: while a caller has them, that recording
+// is not used. A second one takes its turn (a loop has the last result while it asks for the next), and where
+// that is not free either, the run goes the plain way.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/kept_memory.h"
+
+namespace graft::runtime {
+
+class RecordedRuns {
+ public:
+  /// Launches all that a run does and gives its results; waits for nothing.
+  using Launch = std::function<std::vector<at::Tensor>(std::vector<at::Tensor> inputs,
+                                                       const std::shared_ptr<RunContext>& context)>;
+  /// Error if a kernel of the last run has failed.
+  using Check = std::function<void(RunContext& context)>;
+
+  RecordedRuns(const Device& device, Launch launch, Check check);
+
+  /// The results, or nothing if this run has to go the plain way.
+  std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& inputs);
+
+ private:
+  /// Where a result is found after a run.
+  struct Result {
+    enum class Kind : uint8_t { none, input, memory } kind = Kind::none;
+    size_t place = 0;  ///< of the input, or of the memory
+    at::ScalarType dtype = at::kFloat;
+    std::vector<int64_t> sizes = {}, strides = {};
+    int64_t offset = 0;
+  };
+  struct Instance {
+    const void* queue = nullptr;
+    std::shared_ptr<RunContext> context;
+    std::unique_ptr<Recording> recording;
+    std::vector<const void*> addresses;  // by input
+    std::vector<at::Tensor> copies;  // by input: what is read in its place; undefined where it is read itself
+    std::vector<KeptMemory> memory;  // of results
+    std::vector<Result> results;
+  };
+
+  void see(const std::vector<at::Tensor>& inputs);
+  bool fits(const Instance& instance, const std::vector<at::Tensor>& inputs);
+  bool is_free(const Instance& instance) const;
+  std::vector<at::Tensor> replay(Instance& instance, const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> results_of(const Instance& instance, const std::vector<at::Tensor>& inputs) const;
+  std::optional<std::vector<at::Tensor>> record(const std::vector<at::Tensor>& inputs);
+  static Result describe(const at::Tensor& result, const std::vector<at::Tensor>& inputs, Instance& instance);
+  void give_up(const std::string& reason);
+
+  const Device& device_;
+  Launch launch_;
+  Check check_;
+  std::mutex guard_;
+  bool given_up_ = false;
+  int plain_runs_ = 0, recorded_ = 0;
+  std::vector<const void*> last_;  // addresses of the inputs of the last run
+  std::vector<bool> moves_;        // inputs that were at several
+  std::vector<Instance> instances_;
+};
+
+}  // namespace graft::runtime
