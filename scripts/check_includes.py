@@ -26,6 +26,7 @@ LAYERS = (
     ("src/cache", "compiler"),
     ("src/runtime", "compiler"),
     ("src/targets", "compiler"),
+    ("src/verify", "compiler"),
     ("src/compiler", "compiler"),
     ("src/io/format", "model"),
     ("src/io", "model"),

@@ -1,8 +1,8 @@
 #include "compiler/build.h"
 
-#include "compiler/folded.h"
+#include "runtime/folded_executable.h"
 #include "compiler/lower.h"
-#include "compiler/regions.h"
+#include "runtime/regional_executable.h"
 #include "graft/error.h"
 #include "support/log.h"
 #include "support/stopwatch.h"

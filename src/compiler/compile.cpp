@@ -5,9 +5,9 @@
 #include <shared_mutex>
 
 #include "capture/recorder.h"
-#include "compiler/checked_call.h"
+#include "verify/watched_call.h"
 #include "compiler/counters.h"
-#include "compiler/entry.h"
+#include "compiler/guarded_program.h"
 #include "compiler/explain.h"
 #include "support/env.h"
 #include "support/log.h"

@@ -3,8 +3,8 @@
 #include <map>
 #include <sstream>
 
-#include "compiler/check.h"
-#include "compiler/checked_call.h"
+#include "verify/tolerance.h"
+#include "verify/watched_call.h"
 #include "compiler/lower.h"
 #include "compiler/program.h"
 #include "ir/clone.h"

@@ -1,4 +1,4 @@
-#include "compiler/entry.h"
+#include "compiler/guarded_program.h"
 
 #include <algorithm>
 #include <unordered_set>

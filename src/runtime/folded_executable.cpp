@@ -1,4 +1,4 @@
-#include "compiler/folded.h"
+#include "runtime/folded_executable.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 
 #include "graft/compile.h"
 #include "ir/clone.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft {
 namespace {

@@ -8,7 +8,7 @@
 #include "runtime/device.h"
 #include "runtime/kept_memory.h"
 #include "runtime/packed_product.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft::runtime {
 

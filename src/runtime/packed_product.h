@@ -9,7 +9,7 @@
 
 #include "cache/choices.h"
 #include "runtime/epilogue.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft {
 

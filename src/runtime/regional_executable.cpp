@@ -1,4 +1,4 @@
-#include "compiler/regions.h"
+#include "runtime/regional_executable.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "plan/failures.h"
-#include "runtime/present.h"
+#include "runtime/residency_scope.h"
 #include "support/block_path.h"
 
 namespace graft {

@@ -1,4 +1,4 @@
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 #include <atomic>
 #include <chrono>

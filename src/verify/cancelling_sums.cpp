@@ -1,4 +1,4 @@
-#include "compiler/cancelled.h"
+#include "verify/cancelling_sums.h"
 
 #include <ATen/ATen.h>
 

@@ -1,13 +1,13 @@
-#include "compiler/comparison.h"
+#include "verify/compare_results.h"
 
 #include <ATen/ATen.h>
 
 #include <optional>
 
-#include "compiler/cancelled.h"
-#include "compiler/follows.h"
-#include "compiler/precise.h"
-#include "runtime/present.h"
+#include "verify/cancelling_sums.h"
+#include "verify/derived_results.h"
+#include "verify/double_precision.h"
+#include "runtime/residency_scope.h"
 
 namespace graft {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/check.h"
+#include "verify/tolerance.h"
 #include "compiler/program.h"
 
 namespace graft {

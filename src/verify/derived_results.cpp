@@ -1,4 +1,4 @@
-#include "compiler/follows.h"
+#include "verify/derived_results.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>

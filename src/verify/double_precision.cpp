@@ -1,4 +1,4 @@
-#include "compiler/precise.h"
+#include "verify/double_precision.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,9 +1,9 @@
-#include "compiler/diagnose.h"
+#include "verify/first_wrong_node.h"
 
 #include "compiler/build.h"
-#include "compiler/check.h"
+#include "verify/tolerance.h"
 #include "ir/clone.h"
-#include "runtime/present.h"
+#include "runtime/residency_scope.h"
 #include "targets/reference/interpreter.h"
 
 namespace graft {

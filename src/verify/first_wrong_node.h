@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/entry.h"
+#include "compiler/guarded_program.h"
 
 namespace graft {
 

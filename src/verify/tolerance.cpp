@@ -1,4 +1,4 @@
-#include "compiler/check.h"
+#include "verify/tolerance.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-#include "compiler/checked_call.h"
+#include "verify/watched_call.h"
 
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
@@ -10,9 +10,9 @@
 
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
-#include "compiler/comparison.h"
+#include "verify/compare_results.h"
 #include "compiler/counters.h"
-#include "compiler/diagnose.h"
+#include "verify/first_wrong_node.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "support/log.h"

@@ -1,8 +1,8 @@
 // Calls that are watched: the function runs as eager code, once, and what it did is recorded. A program is
 // made from such a call, and compared with it.
 #pragma once
-#include "compiler/check.h"
-#include "compiler/entry.h"
+#include "verify/tolerance.h"
+#include "compiler/guarded_program.h"
 
 namespace graft::detail {
 

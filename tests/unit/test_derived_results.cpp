@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "compiler/follows.h"
+#include "verify/derived_results.h"
 #include "graft/compile.h"
 #include "ir/parser.h"
 

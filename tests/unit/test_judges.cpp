@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "compiled_check.h"
-#include "compiler/cancelled.h"
-#include "compiler/check.h"
-#include "compiler/precise.h"
+#include "verify/cancelling_sums.h"
+#include "verify/tolerance.h"
+#include "verify/double_precision.h"
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "ir/parser.h"

@@ -1,7 +1,7 @@
 // Where a graph is cut into blocks.
 #include <gtest/gtest.h>
 
-#include "compiler/regions.h"
+#include "runtime/regional_executable.h"
 #include "ir/parser.h"
 
 namespace graft {
