@@ -94,7 +94,7 @@ std::string TensorGuard::to_string() const {
   return text.str();
 }
 
-Surroundings Surroundings::now() {
+GlobalState GlobalState::now() {
   const auto& context = at::globalContext();
   return {.grad = at::GradMode::is_enabled(),
           .inference = c10::InferenceMode::is_enabled(),
@@ -110,7 +110,7 @@ Surroundings Surroundings::now() {
           .default_dtype = c10::get_default_dtype_as_scalartype()};
 }
 
-std::string Surroundings::difference(const Surroundings& now) const {
+std::string GlobalState::difference(const GlobalState& now) const {
   if (grad != now.grad) return changed("grad mode", grad, now.grad);
   if (inference != now.inference) return changed("inference mode", inference, now.inference);
   if (autocast_cpu != now.autocast_cpu) return changed("autocast on the CPU", autocast_cpu, now.autocast_cpu);

@@ -33,14 +33,14 @@ class TensorGuard {
 };
 
 /// The state of the thread and the process that decides what operators do.
-struct Surroundings {
+struct GlobalState {
   bool grad, inference, autocast_cpu, autocast_cuda, deterministic, fill_empty;
   bool flash_attention, memory_efficient_attention, math_attention;
   at::ScalarType autocast_cpu_dtype, autocast_cuda_dtype, default_dtype;
-  bool operator==(const Surroundings&) const = default;
+  bool operator==(const GlobalState&) const = default;
 
-  static Surroundings now();
-  std::string difference(const Surroundings& now) const;
+  static GlobalState now();
+  std::string difference(const GlobalState& now) const;
 };
 
 /// Of a program that writes into some of its inputs: no other input lies in the same memory, else a write

@@ -64,7 +64,7 @@ class Folded : public Executable {
   /// What a group has made, and of what.
   struct Made {
     std::vector<at::Tensor> values;
-    std::vector<runtime::SeenTensor> seen;
+    std::vector<runtime::TensorStamp> seen;
     bool is_of(const Group& group, const std::vector<at::Tensor>& inputs) const;
   };
   struct Group {
@@ -107,7 +107,7 @@ class Folded : public Executable {
 
   std::vector<std::shared_ptr<const Made>> look_at_weights(const std::vector<at::Tensor>& inputs) {
     std::vector<std::shared_ptr<const Made>> made;
-    std::vector<runtime::SeenPair> watched;
+    std::vector<runtime::StampedTensor> watched;
     made.reserve(groups_.size());
     for (auto& group : groups_) {
       made.push_back(refreshed(group, inputs));
@@ -146,7 +146,7 @@ bool Folded::Made::is_of(const Group& group, const std::vector<at::Tensor>& inpu
 
 }  // namespace
 
-void weights_changed(const torch::nn::Module& /*module*/) { runtime::forget_seen_tensors(); }
+void weights_changed(const torch::nn::Module& /*module*/) { runtime::invalidate_tensor_stamps(); }
 
 std::unique_ptr<Executable> make_folded(passes::Folding folding, std::unique_ptr<Executable> main,
                                         const std::function<std::unique_ptr<Executable>(ir::Graph)>& build) {

@@ -17,7 +17,7 @@ struct Frame {
   std::vector<at::Tensor> table;                                     // by slot
   std::vector<KeptMemory> kept;                                      // by slot
   std::vector<std::shared_ptr<const PackedProduct::Packed>> packed;  // by place among the packed products
-  std::vector<SeenPair> watched;  // of these, those whose weights others may write into
+  std::vector<StampedTensor> watched;  // of these, those whose weights others may write into
   std::vector<void*> pointers;
   std::vector<char> in_use;  // columns of the routing table that have a row
   std::unique_ptr<RunContext> context;

@@ -14,7 +14,7 @@ std::shared_ptr<const PackedProduct::Packed> PackedProduct::packed_for(const at:
     const std::lock_guard<std::mutex> lock(guard_);
     packed_ = std::move(packed);
   };
-  if (!runtime::SeenTensor::can_be_seen(weight)) return nullptr;
+  if (!runtime::TensorStamp::can_be_stamped(weight)) return nullptr;
   if (auto known = latest(); known && known->seen.is(weight)) return known;
   const std::lock_guard<std::mutex> lock(packing_);
   if (auto known = latest()) {
@@ -24,7 +24,7 @@ std::shared_ptr<const PackedProduct::Packed> PackedProduct::packed_for(const at:
       return nullptr;
     }
   }
-  auto made = std::make_shared<Packed>(Packed{{}, runtime::SeenTensor(weight, effort_)});
+  auto made = std::make_shared<Packed>(Packed{{}, runtime::TensorStamp(weight, effort_)});
   made->tensor = pack(weight.detach());
   // Somebody may have written into it meanwhile: what was read is neither the old nor the new.
   set(made->seen.is(weight) || made->seen.is_in_training(weight) ? made : nullptr);

@@ -85,7 +85,7 @@ class RegionalExecutable : public Executable {
         taken.push_back(table[value]);
         if (last_[value] == r) table[value].reset();
       }
-      const runtime::Present weights(taken);
+      const runtime::ResidencyScope weights(taken);
       auto made = parts_[r]->run(std::move(taken), in_place);
       for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
     }

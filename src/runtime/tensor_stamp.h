@@ -17,17 +17,17 @@ namespace graft::runtime {
 /// version: through data(), by torch's C++ optimizers, through memory that another tensor shares. A tensor
 /// that gradients are computed for is always another one. The memory is not kept alive, but no other tensor
 /// can be taken for it once it is gone.
-class SeenTensor {
+class TensorStamp {
  public:
   /// None; no tensor is this one.
-  SeenTensor() = default;
+  TensorStamp() = default;
 
   /// Taken down before it is read: what is made of it may be kept only if it still is() this one afterwards.
   /// Without an effort nobody else can write into it, and its version will do.
-  SeenTensor(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort);
+  TensorStamp(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort);
 
   /// Whether there is a way to see that it changes.
-  static bool can_be_seen(const at::Tensor& tensor) {
+  static bool can_be_stamped(const at::Tensor& tensor) {
     return !tensor.is_inference() && (!tensor.requires_grad() || tensor.is_leaf());
   }
 
@@ -57,7 +57,7 @@ class SeenTensor {
 };
 
 /// What was made from any tensor is to be made anew.
-void forget_seen_tensors();
+void invalidate_tensor_stamps();
 
 /// What of weights is looked at exactly in each call, in turn: all of it within so many calls.
 constexpr int64_t kCallsForAll = 2048, kSmallestPart = 4096;
@@ -66,11 +66,11 @@ inline int64_t part_of_all(int64_t bytes) { return std::max(bytes / kCallsForAll
 /// Looks at the part of number `turn` (of all parts of all pairs, in a circle). True if it is as it was,
 /// false if one of the tensors is another by now, which happens while somebody writes into it. Mismatch if
 /// its version and its samples are the same and it was changed all the same.
-struct SeenPair {
-  const SeenTensor* seen;
+struct StampedTensor {
+  const TensorStamp* seen;
   const at::Tensor* tensor;
   const std::string* name;
 };
-bool check_next_part(const std::vector<SeenPair>& pairs, uint64_t turn);
+bool check_next_part(const std::vector<StampedTensor>& pairs, uint64_t turn);
 
 }  // namespace graft::runtime

@@ -27,4 +27,9 @@ const std::vector<std::string>& code_levels() {
   return levels;
 }
 
+std::string_view library_for(ir::OpKind kind) {
+  if (kind == ir::OpKind::matmul) return "cuBLAS";
+  return kind == ir::OpKind::convolution ? "cuDNN" : "ATen";
+}
+
 }  // namespace graft::cuda

@@ -8,13 +8,13 @@
 
 #include "ir/graph.h"
 
-namespace graft {
+namespace graft::verify {
 
 /// For each of these results that is a sum, or a reshaped one, the sum of its terms' sizes, element by
 /// element: what the rounding of a sum is measured by. Undefined for the others. The graph is run over ATen,
 /// as far as the terms need it, with random numbers from the generators as they stand.
-std::vector<at::Tensor> sums_of_sizes(const ir::Graph& graph, const std::vector<size_t>& results,
-                                      const std::vector<at::Tensor>& inputs,
-                                      const std::vector<at::Generator>& generators);
+std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, const std::vector<size_t>& results,
+                                           const std::vector<at::Tensor>& inputs,
+                                           const std::vector<at::Generator>& generators);
 
-}  // namespace graft
+}  // namespace graft::verify

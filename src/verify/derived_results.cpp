@@ -10,7 +10,7 @@
 #include "ir/op_traits.h"
 #include "targets/reference/interpreter.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 using Known = std::unordered_map<const ir::Value*, at::Tensor>;
@@ -43,8 +43,9 @@ class Between {
 
 }  // namespace
 
-at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Tensor>& known) {
+at::Tensor recompute_from_results(const ir::Graph& graph, size_t result,
+                                  const std::vector<at::Tensor>& inputs,
+                                  const std::vector<at::Tensor>& known) {
   const auto* wanted = graph.results()[result];
   if (!wanted) return {};
   Known given;
@@ -80,4 +81,4 @@ at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vecto
   }
 }
 
-}  // namespace graft
+}  // namespace graft::verify

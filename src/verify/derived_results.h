@@ -6,11 +6,12 @@
 
 #include "ir/graph.h"
 
-namespace graft {
+namespace graft::verify {
 
 /// The graph's result of that number over ATen, computed from its other results, where `known` has them, and
 /// from its inputs. Undefined where that takes more than a few operators, or random numbers.
-at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Tensor>& known);
+at::Tensor recompute_from_results(const ir::Graph& graph, size_t result,
+                                  const std::vector<at::Tensor>& inputs,
+                                  const std::vector<at::Tensor>& known);
 
-}  // namespace graft
+}  // namespace graft::verify

@@ -8,14 +8,14 @@
 
 #include "ir/graph.h"
 
-namespace graft {
+namespace graft::verify {
 
 /// A graph's results over ATen, in its own precision and with every floating number widened to float64.
 /// Random numbers are those of the first run, from the generators as they stand.
-class PreciseRuns {
+class DoublePrecisionRuns {
  public:
-  PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-              const std::vector<at::Generator>& generators);
+  DoublePrecisionRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                      const std::vector<at::Generator>& generators);
 
   /// Empty, both, where some operator has no such form.
   const std::vector<at::Tensor>& plain() const { return plain_; }
@@ -42,4 +42,4 @@ class PreciseRuns {
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_; relative
 };
 
-}  // namespace graft
+}  // namespace graft::verify

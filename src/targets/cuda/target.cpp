@@ -39,6 +39,7 @@ class CudaTarget : public Target {
   }
 
   const runtime::Device& device(const ir::Device& which) const override { return cuda::device(which.index); }
+  std::string_view library_for(ir::OpKind kind) const override { return cuda::library_for(kind); }
 
  private:
   static std::string object_of(const std::string& text, bool use_cache, int64_t& hits) {
