@@ -70,7 +70,7 @@ Counters counters();
 /// Forgets every compiled program and sets the counters to zero. Compiled callables stay usable.
 void reset();
 /// Parameters or buffers of the module were written in a way that nobody can see (see Freeze): the next calls
-/// make anew what they keep of weights.
+/// make again what they keep of weights.
 void weights_changed(const torch::nn::Module& module);
 
 namespace detail {

@@ -17,8 +17,7 @@ void distrust(GuardedProgram& guarded, const CompileOptions& options, const std:
   if (options.on_mismatch == OnMismatch::error)
     throw Mismatch(
         "[compile] compiled code and the eager function differ: " + difference +
-        "\nUse backend=eager for this function, or on_mismatch=eager to continue without compiling "
-        "it");
+        "\nUse backend=eager for this function, or on_mismatch=eager to run it eagerly after a mismatch");
   log_warning("[compile] compiled code and the eager function differ: " + difference +
               ". The function runs eagerly from now on; use backend=eager for it to compile nothing");
   guarded.distrusted = true;

@@ -24,7 +24,7 @@ bool disabled() {
   return off;
 }
 
-/// A program that was made runs no more.
+/// The program runs no more: the function does instead.
 void stop_using(GuardedProgram& guarded, const std::string& why) {
   log(LogTopic::breaks, why);
   guarded.distrusted = true;
@@ -134,16 +134,16 @@ struct CompiledFunction::Impl {
       log(LogTopic::recompiles, "compiling again: " + why);
       return true;
     }
-    const auto message = "[compile] the function has " + std::to_string(programs.size()) +
-                         " compiled programs, as many as recompile_limit allows, and none of them fits this "
-                         "call. The guard that "
-                         "failed for the newest: " +
-                         why +
-                         ". Pad the inputs to a few sizes, or raise recompile_limit (dynamic=on does not "
-                         "help yet: it compiles "
-                         "each shape on its own, as auto does)";
-    if (options.fullgraph) throw Error(message);
-    if (!limit_warned) log_warning(message + ". Such calls run eagerly from now on");
+    const auto message =
+        "[compile] the function has " + std::to_string(programs.size()) +
+        " programs, as many as recompile_limit allows, and none fits this call. The guard of "
+        "the newest one that failed: " +
+        why + ". ";
+    const char* advice =
+        "Pad inputs to a few sizes, or raise recompile_limit (dynamic=on does not help yet: each shape is "
+        "compiled on its own)";
+    if (options.fullgraph) throw Error(message + advice);
+    if (!limit_warned) log_warning(message + "Such calls run eagerly from now on. " + advice);
     limit_warned = true;
     return false;
   }
@@ -330,9 +330,8 @@ CompiledFunction::CompiledFunction(std::vector<std::shared_ptr<torch::nn::Module
   logs(LogTopic::graph);  // a wrong GRAFT_LOGS is an error now, not in the middle of the work
   if (options.dynamic == Dynamic::on)
     log_warning(
-        "[compile] dynamic=on has no effect yet: each shape is compiled on its own, as with auto. Pad inputs "
-        "to "
-        "a few sizes where shapes are many");
+        "[compile] dynamic=on has no effect yet: each shape is compiled on its own, as with auto. Pad "
+        "inputs to a few sizes where there are many shapes");
   impl_->roots = std::move(modules);
   impl_->options = options;
   if (const auto every = env_number("GRAFT_VERIFY_EVERY")) impl_->options.verify_every = *every;

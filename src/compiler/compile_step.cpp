@@ -96,7 +96,11 @@ struct CompiledTrainingStep::Impl {
        const StepOptions& step)
       : modules(all), optimizer(how), options(step), core(std::move(all), step.compile) {
     find_trained();
-    if (trained.empty()) throw UsageError("[compile_step] no parameter of the module requires a gradient");
+    if (trained.empty())
+      throw UsageError(
+          "[compile_step] no parameter of the module requires a gradient. Call requires_grad_() on those "
+          "that "
+          "are to be trained");
   }
 
   double& lr() {

@@ -136,13 +136,14 @@ std::string GuardedProgram::difference(const detail::FlatArguments& call, const 
   if (!arguments.hold(call.tensors, call.fixed)) return arguments.difference(call.tensors, call.fixed);
   if (auto change = modules->changed()) return *change;
   for (const auto& read : states)
-    if (!read.holds()) return std::string(read.what) + " changed";
+    if (!read.holds()) return std::string(read.what) + " changed since the program was compiled";
   for (const auto& both : arguments_in_slots)
     if (!call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor()))
       return "argument " + std::to_string(both.argument) + " was " + modules->slots()[both.slot].path +
-             " itself, and is another tensor";
+             " itself when the program was compiled, and is another tensor now";
   if (pins_are_guards && has_new_tensors(call.tensors))
-    return "an argument was a tensor that the function also reaches in another way, and is another one";
+    return "an argument was a tensor that the function also reaches in another way (it was captured), and is "
+           "another one now";
   if (!program) return "";
   const auto& sources = program->captured().sources;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -151,8 +152,9 @@ std::string GuardedProgram::difference(const detail::FlatArguments& call, const 
     if (inputs[i].holds(tensor)) continue;
     if (sources[i].kind == Source::Kind::slot)
       return modules->slots()[sources[i].index].path + ": " + inputs[i].difference(tensor);
-    return "a tensor that the function reaches beside its arguments " +
-           (tensor.defined() ? ": " + inputs[i].difference(tensor) : std::string("is gone"));
+    return tensor.defined()
+               ? "a tensor that the function uses and is not an argument: " + inputs[i].difference(tensor)
+               : std::string("a tensor that the function used and was not an argument is freed");
   }
   if (!bind(call.tensors)) return "an input that the function writes to shares memory with another one";
   return "";

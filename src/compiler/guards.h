@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -34,9 +35,17 @@ class TensorGuard {
 
 /// The state of the thread and the process that decides what operators do.
 struct GlobalState {
-  bool grad, inference, autocast_cpu, autocast_cuda, deterministic, fill_empty;
+  struct Autocast {
+    bool enabled = false;
+    at::ScalarType dtype = at::kFloat;
+    bool operator==(const Autocast&) const = default;
+  };
+  static constexpr size_t max_targets = 4;
+
+  bool grad, inference, deterministic, fill_empty;
   bool flash_attention, memory_efficient_attention, math_attention;
-  at::ScalarType autocast_cpu_dtype, autocast_cuda_dtype, default_dtype;
+  at::ScalarType default_dtype;
+  std::array<Autocast, max_targets> autocast;  ///< by the device of each target, in the order of their list
   bool operator==(const GlobalState&) const = default;
 
   static GlobalState now();

@@ -85,7 +85,7 @@ class Folded : public Executable {
     }
   };
 
-  /// Calls at work go on with the values they have: new ones have memory of their own.
+  /// Calls at work continue with the values they have: new ones have memory of their own.
   std::shared_ptr<const Made> refreshed(Group& group, const std::vector<at::Tensor>& inputs) const {
     // Weights are looked at without the lock: other threads do so at the same time.
     if (auto known = group.latest(); known && known->is_of(group, inputs)) return known;

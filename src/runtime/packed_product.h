@@ -38,7 +38,7 @@ class PackedProduct {
   };
   /// The weight as it is now; null where there is no telling when it changes: then a product is a plain one.
   std::shared_ptr<const Packed> packed_for(const at::Tensor& weight);
-  /// The next one to ask has the weight laid out anew.
+  /// The next one to ask has the weight laid out again.
   void forget();
 
   /// The bias may be undefined. Threads may call at once.

@@ -56,7 +56,7 @@ class TensorStamp {
   uint64_t generation_ = 0;
 };
 
-/// What was made from any tensor is to be made anew.
+/// What was made from any tensor is to be made again.
 void invalidate_tensor_stamps();
 
 /// What of weights is looked at exactly in each call, in turn: all of it within so many calls.
