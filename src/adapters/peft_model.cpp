@@ -80,8 +80,7 @@ void PeftModel::State::refresh() {
       routing_now->set(*adapter->slot, Gate::all());
       working.push_back(*adapter->slot);
     }
-    // Who keeps resting is left alone: loading the two hundredth adapter must not go through
-    // all the others' tensors.
+    // Who keeps resting is left alone: loading the 200th adapter must not go through all others' tensors.
     if (!works && adapter->rests) continue;
     for (auto& [key, tensor, trainable] : adapter->tensors()) {
       will_switch(tensor.unsafeGetTensorImpl());

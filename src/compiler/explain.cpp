@@ -3,12 +3,12 @@
 #include <map>
 #include <sstream>
 
+#include "compiler/guarded_program.h"
 #include "compiler/lower.h"
 #include "compiler/program.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
-#include "verify/tolerance.h"
-#include "verify/watched_call.h"
+#include "verify/generator_states.h"
 
 namespace graft {
 namespace {

@@ -134,26 +134,28 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   backward_ = build(std::move(*parts.backward), captured_.generators, options_, backward_bindings());
 }
 
-const Program::Partial& Program::backward_without(const std::vector<bool>& absent) const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
-  if (const auto found = partials_.find(absent); found != partials_.end()) return found->second;
+const Program::PartialBackward& Program::backward_without(const std::vector<bool>& absent) const {
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
+  if (const auto found = partial_backwards_.find(absent); found != partial_backwards_.end())
+    return found->second;
   auto graph = autograd::without_tangents(*backward_graph_, absent);
   auto run = build(std::move(graph.graph), captured_.generators, options_, backward_bindings());
   has_unchecked_.store(true, std::memory_order_release);
-  return partials_.emplace(absent, Partial{std::move(run), std::move(graph.zeros)}).first->second;
+  return partial_backwards_.emplace(absent, PartialBackward{std::move(run), std::move(graph.zeros)})
+      .first->second;
 }
 
 std::vector<std::vector<bool>> Program::partial_backwards() const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
   std::vector<std::vector<bool>> all;
-  all.reserve(partials_.size());
-  for (const auto& [absent, partial] : partials_) all.push_back(absent);
+  all.reserve(partial_backwards_.size());
+  for (const auto& [absent, partial] : partial_backwards_) all.push_back(absent);
   return all;
 }
 
 void Program::note_checked(size_t partial_backwards) const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
-  if (partials_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
+  if (partial_backwards_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
 }
 
 ProgramGraphs program_graphs(const Capture& capture, Backend backend) {

@@ -84,15 +84,15 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   std::unique_ptr<Executable> forward_, backward_;
   /// Backward passes of calls some of whose outputs nobody used, by flags for these. FlatResult when they are
   /// needed, from the graph.
-  struct Partial {
+  struct PartialBackward {
     std::unique_ptr<Executable> run;
     std::vector<ir::TensorType> zeros;  ///< inputs after all others
   };
-  const Partial& backward_without(const std::vector<bool>& absent) const;
+  const PartialBackward& backward_without(const std::vector<bool>& absent) const;
   CompileOptions options_;
   std::optional<ir::Graph> backward_graph_;
-  mutable std::mutex partials_guard_;
-  mutable std::map<std::vector<bool>, Partial> partials_;
+  mutable std::mutex partial_backwards_guard_;
+  mutable std::map<std::vector<bool>, PartialBackward> partial_backwards_;
   mutable std::atomic<bool> has_unchecked_{false};
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
   std::vector<size_t> read_again_;

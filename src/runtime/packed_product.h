@@ -34,7 +34,7 @@ class PackedProduct {
   /// A weight laid out.
   struct Packed {
     at::Tensor tensor;
-    runtime::TensorStamp seen;
+    runtime::TensorStamp stamp;
   };
   /// The weight as it is now; null where there is no telling when it changes: then a product is a plain one.
   std::shared_ptr<const Packed> packed_for(const at::Tensor& weight);

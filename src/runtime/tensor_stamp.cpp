@@ -36,7 +36,7 @@ bool TensorStamp::is_same_memory(const at::Tensor& tensor) const {
          tensor.strides() == at::IntArrayRef(strides_);
 }
 
-bool TensorStamp::is(const at::Tensor& tensor) const {
+bool TensorStamp::matches(const at::Tensor& tensor) const {
   return storage_ && can_be_stamped(tensor) && generation_ == generation() && is_same_memory(tensor) &&
          version_ == tensor._version() && tensor.requires_grad() == (trained_ != nullptr) &&
          !is_in_training(tensor) && (!fingerprint_ || fingerprint_->samples_agree(tensor));
@@ -44,18 +44,18 @@ bool TensorStamp::is(const at::Tensor& tensor) const {
 
 bool check_next_part(const std::vector<StampedTensor>& pairs, uint64_t turn) {
   uint64_t all = 0;
-  for (const auto& pair : pairs) all += pair.seen->parts();
+  for (const auto& pair : pairs) all += pair.stamp->parts();
   if (all == 0) return true;
   uint64_t part = turn % all;
-  for (const auto& [seen, tensor, name] : pairs) {
-    if (part >= seen->parts()) {
-      part -= seen->parts();
+  for (const auto& [stamp, tensor, name] : pairs) {
+    if (part >= stamp->parts()) {
+      part -= stamp->parts();
       continue;
     }
-    if (seen->part_agrees(*tensor, part)) return true;
+    if (stamp->part_agrees(*tensor, part)) return true;
     // Who writes into it at this moment has yet to say so by its version.
     for (int wait = 0; wait < 20; ++wait) {
-      if (!seen->is(*tensor)) return false;
+      if (!stamp->matches(*tensor)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     throw Mismatch(

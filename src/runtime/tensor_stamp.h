@@ -19,11 +19,11 @@ namespace graft::runtime {
 /// can be taken for it once it is gone.
 class TensorStamp {
  public:
-  /// None; no tensor is this one.
+  /// Matches no tensor.
   TensorStamp() = default;
 
-  /// Taken down before it is read: what is made of it may be kept only if it still is() this one afterwards.
-  /// Without an effort nobody else can write into it, and its version will do.
+  /// Made before the tensor is read: what is made of it may be kept only if the stamp still matches
+  /// afterwards. Without an effort nobody else can write into the tensor, and its version will do.
   TensorStamp(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort);
 
   /// Whether there is a way to see that it changes.
@@ -31,7 +31,7 @@ class TensorStamp {
     return !tensor.is_inference() && (!tensor.requires_grad() || tensor.is_leaf());
   }
 
-  bool is(const at::Tensor& tensor) const;
+  bool matches(const at::Tensor& tensor) const;
 
   /// Whether it may change before the next call without anybody's notice.
   bool is_in_training(const at::Tensor& tensor) const {
@@ -39,7 +39,7 @@ class TensorStamp {
   }
 
   size_t parts() const { return fingerprint_ ? fingerprint_->parts() : 0; }
-  /// Of a tensor that is() this one. False: somewhere else it has changed after all.
+  /// Of a tensor that it matches. False: somewhere else it has changed after all.
   bool part_agrees(const at::Tensor& tensor, size_t part) const {
     return fingerprint_->part_agrees(tensor, part);
   }
@@ -63,14 +63,16 @@ void invalidate_tensor_stamps();
 constexpr int64_t kCallsForAll = 2048, kSmallestPart = 4096;
 inline int64_t part_of_all(int64_t bytes) { return std::max(bytes / kCallsForAll, kSmallestPart); }
 
-/// Looks at the part of number `turn` (of all parts of all pairs, in a circle). True if it is as it was,
-/// false if one of the tensors is another by now, which happens while somebody writes into it. Mismatch if
-/// its version and its samples are the same and it was changed all the same.
+/// A tensor with the stamp that it had, and its name for errors.
 struct StampedTensor {
-  const TensorStamp* seen;
+  const TensorStamp* stamp;
   const at::Tensor* tensor;
   const std::string* name;
 };
+
+/// Looks at the part of number `turn` (of all parts of all pairs, in a circle). True if it is as it was,
+/// false if one of the tensors is another by now, which happens while somebody writes into it. Mismatch if
+/// its version and its samples are the same and it was changed all the same.
 bool check_next_part(const std::vector<StampedTensor>& pairs, uint64_t turn);
 
 }  // namespace graft::runtime

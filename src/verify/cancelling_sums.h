@@ -1,5 +1,5 @@
-// Sums whose terms nearly cancel. The gradient of a key's bias, say, is 0 in exact arithmetic: what two
-// programs give for it is rounding, and has nothing in common but its size.
+// The third judge's means: sums whose terms nearly cancel. The gradient of a key's bias, say, is 0 in exact
+// arithmetic: what two programs give for it is rounding, and has nothing in common but its size.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace graft::verify {
 
-/// For each of these results that is a sum, or a reshaped one, the sum of its terms' sizes, element by
+/// For each of these results that is a sum, or a reshaped one, the sum of its terms' magnitudes, element by
 /// element: what the rounding of a sum is measured by. Undefined for the others. The graph is run over ATen,
 /// as far as the terms need it, with random numbers from the generators as they stand.
 std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, const std::vector<size_t>& results,

@@ -1,4 +1,5 @@
-// A result that follows from other results of the same run in a few steps.
+// The second judge's means: a result computed again from other results of the same run, in a few steps. Where
+// both sides' values are what the graph makes of their own other results, neither is wrong.
 #pragma once
 #include <ATen/core/Tensor.h>
 

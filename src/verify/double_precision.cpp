@@ -47,7 +47,7 @@ std::unordered_set<const ir::Value*> strided_inputs(const ir::Graph& graph) {
 
 /// Whether its results are some of its arguments' elements as they are: it rounds nothing. (A largest element
 /// that is not equal to any would have no gradient.)
-bool chooses(const ir::Node& node) {
+bool only_selects(const ir::Node& node) {
   static const std::set<std::string_view> others = {
       "aten::amax",    "aten::amin",    "aten::max",     "aten::min",  "aten::max.dim",
       "aten::min.dim", "aten::maximum", "aten::minimum", "aten::relu", "aten::where.self",
@@ -190,7 +190,7 @@ std::vector<at::Tensor> DoublePrecisionRuns::perturbed() const {
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // A result that is a view all the same (reshape) shows memory of this run alone.
-    if (chooses(node)) return;
+    if (only_selects(node)) return;
     for (size_t i = 0; i < made.size(); ++i)
       if (const auto found = rounding_.find(&node.output(i));
           found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {

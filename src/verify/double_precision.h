@@ -1,4 +1,5 @@
-// A graph in double precision: the judge when compiled code and eager differ by what might be rounding.
+// A graph in double precision: what rounding_noise.h judges by when compiled code and eager differ by what
+// might be rounding.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>

@@ -73,7 +73,8 @@ class ProgramCheck {
     results_ = run->results();
     same_random_state_ = eager_.after.is_now();
     if (with_gradients && program_.trains()) gradients_ = run->backward(tangents_without({}));
-    same_random_state_ &= eager_.after.is_now();  // a backward pass that draws numbers is in no graph
+    same_random_state_ &=
+        eager_.after.is_now();  // a backward pass that draws_random_numbers numbers is in no graph
     if (with_gradients) run_partial_backwards(*run);
     eager_.after.restore();
     std::vector<at::Tensor> leaves;
@@ -86,7 +87,8 @@ class ProgramCheck {
   std::string compare() {
     const Stopwatch watch("check");
     if (!same_random_state_)
-      return "compiled code draws other random numbers: the generator's state after the call is different";
+      return "compiled code draws_random_numbers other random numbers: the generator's state after the call "
+             "is different";
     const auto& want = eager_.result.tensors;
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const auto name = "output " + std::to_string(i) + ": ";
@@ -104,7 +106,7 @@ class ProgramCheck {
             !what.empty() && !is_view_of_compared(i))
           return name + what;
     }
-    leave_out_idle_gradients();
+    ignore_untrained_gradients();
     auto what =
         result_difference(then_, now_.input_values, eager_.before, results_, gradients_, now_.result_values);
     return what.empty() ? compare_partial_backwards() : what;
@@ -154,7 +156,7 @@ class ProgramCheck {
 
   /// Gradients by parameters that are trained at times, and not now, are nobody's. Of an adapter that serves
   /// no row they may be anything, if its weights are.
-  void leave_out_idle_gradients() {
+  void ignore_untrained_gradients() {
     for (size_t i = 0; i < gradients_.size(); ++i) {
       const auto& gradient = then_.gradients[i];
       if (given_[gradient.input].requires_grad() || !gradient.result) continue;
@@ -253,7 +255,7 @@ class ProgramCheck {
   bool same_random_state_ = true;
 };
 
-bool draws(const ir::Graph& graph) {
+bool draws_random_numbers(const ir::Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(),
                      [](const auto& node) { return ir::must_run(*node); });
 }
@@ -303,8 +305,9 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
   result.tensors = std::exchange(observed.outputs, {});
   before.add(observed.generators, observed.generator_states);
   GeneratorStates after(observed.generators, call.tensors);
-  // Numbers that nobody draws here are left to those who draw them meanwhile, on other threads.
-  if (observed.capture && !draws(observed.capture->graph)) before = after = GeneratorStates();
+  // Numbers that nobody draws_random_numbers here are left to those who draw them meanwhile, on other
+  // threads.
+  if (observed.capture && !draws_random_numbers(observed.capture->graph)) before = after = GeneratorStates();
   return {std::move(observed),           std::move(result),           std::move(before), std::move(after),
           modules.beyond(reads.reads()), std::move(partial_backwards)};
 }
