@@ -78,17 +78,16 @@ namespace detail {
 /// The arguments of one call, taken apart.
 struct FlatArguments {
   std::vector<at::Tensor> tensors;
-  std::vector<int64_t> fixed;
-  const char* refused = nullptr;
-  std::vector<std::function<void()>> afterwards;
+  std::vector<int64_t> fixed;     ///< what is not a tensor: numbers, lengths, whether an optional is there
+  const char* refused = nullptr;  ///< why such a call cannot be compiled; null if it can
+  std::vector<std::function<void()>> afterwards;  ///< see LeafVisitor::afterwards
 };
 
-/// A result, and what the function put into parameters that are references: their tensors, the value these
-/// belong into, and what is in it that is not a tensor.
+/// A result, taken apart, with what the function put into parameters that are references.
 struct FlatResult {
   std::vector<at::Tensor> tensors;
-  std::shared_ptr<const void> structure = {};
-  std::vector<int64_t> fixed = {};
+  std::shared_ptr<const void> structure = {};  ///< the value that the tensors belong into, without them
+  std::vector<int64_t> fixed = {};             ///< what is in it that is not a tensor
 };
 
 /// The original function over the tensors of its arguments.
