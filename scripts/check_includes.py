@@ -26,6 +26,7 @@ LAYERS = (
     ("src/cache", "compiler"),
     ("src/runtime", "compiler"),
     ("src/targets", "compiler"),
+    ("src/verify", "compiler"),
     ("src/compiler", "compiler"),
     ("src/io/format", "model"),
     ("src/io", "model"),
@@ -50,6 +51,8 @@ ONLY = {
 }
 # The folders inside these do not know each other: targets are alternatives, and a stub stands in for one of them.
 SIBLINGS_APART = ("src/targets",)
+# These ask a target also where torch has a switch for one device or library. (capture/ translates torch's names of devices.)
+NEUTRAL = ("src/passes", "src/codegen", "src/runtime", "src/verify", "src/compiler")
 TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 MAY_INCLUDE_TORCH = ("src/support/torch_pch.h",)  # the precompiled header itself
@@ -155,8 +158,9 @@ def check_targets(root, graph, report):
         for line, path, _ in found:
             if path.startswith(("targets/cpu", "targets/cuda", "targets/no_", "llvm/", "dnnl", "mkl")):
                 report.error(name, line, f'includes "{path}": ask the interface (targets/target.h, runtime/device.h) instead of one target')
+        names = r"\b(cpu|cuda|llvm|dnnl)::" + (r"|\bkCUDA\b|\bis_cuda\(|Mkldnn" if any(inside(name, folder) for folder in NEUTRAL) else "")
         for number, line in enumerate(blank(read(root / name)).splitlines(), 1):
-            if match := re.search(r"\b(cpu|cuda|llvm|dnnl)::", line):
+            if match := re.search(names, line):
                 report.error(name, number, f"{match[0]}: ask the interface (targets/target.h, runtime/device.h) instead of one target")
 
 

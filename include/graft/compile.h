@@ -70,60 +70,60 @@ Counters counters();
 /// Forgets every compiled program and sets the counters to zero. Compiled callables stay usable.
 void reset();
 /// Parameters or buffers of the module were written in a way that nobody can see (see Freeze): the next calls
-/// make anew what they keep of weights.
+/// make again what they keep of weights.
 void weights_changed(const torch::nn::Module& module);
 
 namespace detail {
 
 /// The arguments of one call, taken apart.
-struct Flat {
+struct FlatArguments {
   std::vector<at::Tensor> tensors;
-  std::vector<int64_t> fixed;
-  const char* refused = nullptr;
-  std::vector<std::function<void()>> afterwards;
+  std::vector<int64_t> fixed;     ///< what is not a tensor: numbers, lengths, whether an optional is there
+  const char* refused = nullptr;  ///< why such a call cannot be compiled; null if it can
+  std::vector<std::function<void()>> afterwards;  ///< see LeafVisitor::afterwards
 };
 
-/// A result, and what the function put into parameters that are references: their tensors, the value these
-/// belong into, and what is in it that is not a tensor.
-struct Made {
+/// A result, taken apart, with what the function put into parameters that are references.
+struct FlatResult {
   std::vector<at::Tensor> tensors;
-  std::shared_ptr<const void> frame = {};
-  std::vector<int64_t> fixed = {};
+  std::shared_ptr<const void> structure = {};  ///< the value that the tensors belong into, without them
+  std::vector<int64_t> fixed = {};             ///< what is in it that is not a tensor
 };
 
 /// The original function over the tensors of its arguments.
-using Original = std::function<Made(const std::vector<at::Tensor>&)>;
+using EagerFunction = std::function<FlatResult(const std::vector<at::Tensor>&)>;
 
 /// All programs of one compiled function.
-class Core {
+class CompiledFunction {
  public:
-  Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options);
-  ~Core();
-  Core(const Core&) = delete;
-  Core& operator=(const Core&) = delete;
-  Made call(const Flat& arguments, const Original& original);
-  std::string explain(const Flat& arguments, const Original& original, const std::string& level);
+  CompiledFunction(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options);
+  ~CompiledFunction();
+  CompiledFunction(const CompiledFunction&) = delete;
+  CompiledFunction& operator=(const CompiledFunction&) = delete;
+  FlatResult call(const FlatArguments& arguments, const EagerFunction& original);
+  std::string explain(const FlatArguments& arguments, const EagerFunction& original,
+                      const std::string& level);
 
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
 
-class Collect : public LeafVisitor {
+class CollectLeaves : public LeafVisitor {
  public:
-  explicit Collect(Flat& flat) : flat_(flat) {}
+  explicit CollectLeaves(FlatArguments& flat) : flat_(flat) {}
   void tensor(at::Tensor& tensor) override { flat_.tensors.push_back(tensor); }
   void fixed(int64_t value) override { flat_.fixed.push_back(value); }
   void refuse(const char* why) override { flat_.refused = why; }
   void afterwards(const std::function<void()>& note) override { flat_.afterwards.push_back(note); }
 
  private:
-  Flat& flat_;
+  FlatArguments& flat_;
 };
 
-class Replace : public LeafVisitor {
+class ReplaceTensors : public LeafVisitor {
  public:
-  explicit Replace(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {}
+  explicit ReplaceTensors(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {}
   void tensor(at::Tensor& tensor) override { tensor = tensors_[next_++]; }
   void fixed(int64_t) override {}
   void refuse(const char*) override {}
@@ -133,7 +133,7 @@ class Replace : public LeafVisitor {
   size_t next_ = 0;
 };
 
-class Clear : public LeafVisitor {
+class ClearTensors : public LeafVisitor {
  public:
   void tensor(at::Tensor& tensor) override { tensor.reset(); }
   void fixed(int64_t) override {}
@@ -157,7 +157,7 @@ class Compiled<R(Args...)> {
   Compiled(std::function<R(Args...)> function, std::vector<std::shared_ptr<torch::nn::Module>> modules,
            const CompileOptions& options)
       : function_(std::make_shared<std::function<R(Args...)>>(std::move(function))),
-        core_(std::make_shared<detail::Core>(std::move(modules), options)) {}
+        core_(std::make_shared<detail::CompiledFunction>(std::move(modules), options)) {}
 
   R operator()(Args... args) const {
     if constexpr (writes)
@@ -166,11 +166,11 @@ class Compiled<R(Args...)> {
     const auto flat = flatten(values);
     const auto made = core_->call(flat, original(values));
     for (const auto& note : flat.afterwards) note();
-    auto frame = *static_cast<const Frame*>(made.frame.get());
-    detail::Replace replace(made.tensors);
-    visit(frame, replace);
-    if constexpr (writes) write_back(frame.arguments, std::index_sequence_for<Args...>(), args...);
-    if constexpr (!std::is_void_v<R>) return std::move(*frame.result);
+    auto structure = *static_cast<const ResultStructure*>(made.structure.get());
+    detail::ReplaceTensors replace(made.tensors);
+    visit(structure, replace);
+    if constexpr (writes) write_back(structure.arguments, std::index_sequence_for<Args...>(), args...);
+    if constexpr (!std::is_void_v<R>) return std::move(*structure.result);
   }
 
   /// What compilation makes of a call with these arguments: programs, breaks, guards, kernels, calls into
@@ -183,9 +183,9 @@ class Compiled<R(Args...)> {
  private:
   using Values = std::tuple<std::decay_t<Args>...>;
 
-  static detail::Flat flatten(Values& values) {
-    detail::Flat flat;
-    detail::Collect collect(flat);
+  static detail::FlatArguments flatten(Values& values) {
+    detail::FlatArguments flat;
+    detail::CollectLeaves collect(flat);
     Leaves<Values>::visit(values, collect);
     return flat;
   }
@@ -196,7 +196,7 @@ class Compiled<R(Args...)> {
   static constexpr bool is_written =
       std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>;
   static constexpr bool writes = (is_written<Args> || ...);
-  struct Frame {
+  struct ResultStructure {
     std::optional<Result> result;
     std::conditional_t<writes, Values, std::tuple<>> arguments;
   };
@@ -221,10 +221,10 @@ class Compiled<R(Args...)> {
   static void visit_written(T& argument, LeafVisitor& visitor) {
     if constexpr (is_written<A>) Leaves<T>::visit(argument, visitor);
   }
-  static void visit(Frame& frame, LeafVisitor& visitor) {
-    if constexpr (!std::is_void_v<R>) Leaves<Result>::visit(*frame.result, visitor);
+  static void visit(ResultStructure& structure, LeafVisitor& visitor) {
+    if constexpr (!std::is_void_v<R>) Leaves<Result>::visit(*structure.result, visitor);
     if constexpr (writes)
-      std::apply([&](auto&... mine) { (visit_written<Args>(mine, visitor), ...); }, frame.arguments);
+      std::apply([&](auto&... mine) { (visit_written<Args>(mine, visitor), ...); }, structure.arguments);
   }
   template <class A, class T, class Given>
   static void write_one(T& from, Given& to) {
@@ -235,34 +235,34 @@ class Compiled<R(Args...)> {
     (write_one<Args>(std::get<i>(from), to), ...);
   }
 
-  detail::Original original(const Values& values) const {
+  detail::EagerFunction original(const Values& values) const {
     return [function = function_.get(), &values](const std::vector<at::Tensor>& tensors) {
       auto mine = values;
-      detail::Replace replace(tensors);
+      detail::ReplaceTensors replace(tensors);
       Leaves<Values>::visit(mine, replace);
-      auto frame = std::make_shared<Frame>();
+      auto structure = std::make_shared<ResultStructure>();
       if constexpr (std::is_void_v<R>)
         std::apply(*function, mine);
       else
-        frame->result.emplace(std::apply(*function, mine));
-      if constexpr (writes) frame->arguments = std::move(mine);
-      detail::Flat flat;
-      detail::Collect collect(flat);
-      visit(*frame, collect);
-      // The frame keeps the shape of the result, not its tensors.
+        structure->result.emplace(std::apply(*function, mine));
+      if constexpr (writes) structure->arguments = std::move(mine);
+      detail::FlatArguments flat;
+      detail::CollectLeaves collect(flat);
+      visit(*structure, collect);
+      // The structure keeps the shape of the result, not its tensors.
       const std::vector<at::Tensor> nothing(flat.tensors.size());
-      detail::Replace clear(nothing);
-      visit(*frame, clear);
+      detail::ReplaceTensors clear(nothing);
+      visit(*structure, clear);
       if constexpr (writes) {
-        detail::Clear release;
-        Leaves<Values>::visit(frame->arguments, release);
+        detail::ClearTensors release;
+        Leaves<Values>::visit(structure->arguments, release);
       }
-      return detail::Made{std::move(flat.tensors), std::move(frame), std::move(flat.fixed)};
+      return detail::FlatResult{std::move(flat.tensors), std::move(structure), std::move(flat.fixed)};
     };
   }
 
   std::shared_ptr<std::function<R(Args...)>> function_;
-  std::shared_ptr<detail::Core> core_;
+  std::shared_ptr<detail::CompiledFunction> core_;
 };
 
 namespace detail {

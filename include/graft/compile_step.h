@@ -37,16 +37,16 @@ struct StepOptions {
 
 namespace detail {
 
-class StepCore {
+class CompiledTrainingStep {
  public:
-  StepCore(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& optimizer,
-           const StepOptions& options);
-  ~StepCore();
-  StepCore(const StepCore&) = delete;
-  StepCore& operator=(const StepCore&) = delete;
+  CompiledTrainingStep(std::vector<std::shared_ptr<torch::nn::Module>> modules,
+                       const OptimizerConfig& optimizer, const StepOptions& options);
+  ~CompiledTrainingStep();
+  CompiledTrainingStep(const CompiledTrainingStep&) = delete;
+  CompiledTrainingStep& operator=(const CompiledTrainingStep&) = delete;
 
   /// `loss` works on the tensors of the arguments.
-  at::Tensor run(const Flat& arguments,
+  at::Tensor run(const FlatArguments& arguments,
                  const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss);
 
   double lr() const;
@@ -73,17 +73,17 @@ class CompiledStep<at::Tensor(Args...)> {
                std::function<at::Tensor(Args...)> loss, const OptimizerConfig& optimizer,
                const StepOptions& options)
       : loss_(std::move(loss)),
-        core_(std::make_shared<detail::StepCore>(std::move(modules), optimizer, options)) {}
+        core_(std::make_shared<detail::CompiledTrainingStep>(std::move(modules), optimizer, options)) {}
 
   /// One step; gives the loss before it. Not from several threads at once: it changes the parameters.
   at::Tensor operator()(Args... args) {
     Values values(args...);
-    detail::Flat flat;
-    detail::Collect collect(flat);
+    detail::FlatArguments flat;
+    detail::CollectLeaves collect(flat);
     Leaves<Values>::visit(values, collect);
     return core_->run(flat, [&](const std::vector<at::Tensor>& tensors) {
       auto mine = values;
-      detail::Replace replace(tensors);
+      detail::ReplaceTensors replace(tensors);
       Leaves<Values>::visit(mine, replace);
       return std::apply(loss_, mine);
     });
@@ -104,7 +104,7 @@ class CompiledStep<at::Tensor(Args...)> {
  private:
   using Values = std::tuple<std::decay_t<Args>...>;
   std::function<at::Tensor(Args...)> loss_;
-  std::shared_ptr<detail::StepCore> core_;
+  std::shared_ptr<detail::CompiledTrainingStep> core_;
 };
 
 /// `loss` gives the scalar to be minimised, from a module's forward for example.

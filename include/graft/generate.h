@@ -27,7 +27,7 @@
 
 namespace graft {
 
-/// How a prompt is gone on with; a field left alone has transformers' default.
+/// How a prompt is continued; a field left alone has transformers' default.
 struct GenerationConfig {
   std::optional<int64_t> max_new_tokens = {};  ///< goes before max_length; neither: 20
   std::optional<int64_t> max_length = {};      ///< the prompt included
@@ -125,7 +125,7 @@ struct BatchToken {
   std::optional<Finish> finish;  ///< with the last one: why it is the last
 };
 
-/// A prompt and how it is gone on with, whatever else is in the batch.
+/// A prompt and how it is continued, whatever else is in the batch.
 struct BatchRequest {
   std::vector<int64_t> input_ids = {};
   /// How long, where to stop, how to draw. A seed draws what it draws for this prompt alone.
@@ -134,7 +134,7 @@ struct BatchRequest {
   std::string adapter_name = "__base__";
   /// Called in step() with each new token. False ends the request there.
   std::function<bool(const BatchToken&)> on_token = {};
-  /// Called in step() when the request cannot be gone on with: its on_token threw, its adapter is gone. It
+  /// Called in step() when the request cannot be continued: its on_token threw, its adapter is gone. It
   /// has left the batch then. Without this step() throws the same, once the other rows are done.
   std::function<void(const std::exception_ptr&)> on_error = {};
 };

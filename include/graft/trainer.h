@@ -87,7 +87,7 @@ std::shared_ptr<const TrainingData> read_tokens(const std::filesystem::path& pat
 
 struct JsonlOptions {
   int64_t batch_size = 8;  ///< per_device_train_batch_size
-  /// By the seed, anew each epoch, in the order of transformers' Trainer.
+  /// By the seed, shuffled for each epoch in the order of transformers' Trainer.
   bool shuffle = true;
   uint64_t seed = 42;
   std::optional<int64_t> max_length = {};  ///< longer rows are cut
@@ -207,7 +207,7 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  /// With `resume` goes on from the last whole checkpoint in output_dir, or starts where there is none.
+  /// With `resume` continues from the last whole checkpoint in output_dir, or starts where there is none.
   TrainOutput train(bool resume = false);
   EvalMetrics evaluate(const TrainingData& data);
   /// The data for `eval_steps`.

@@ -13,7 +13,7 @@ struct AdaLoraSchedule {
   explicit AdaLoraSchedule(const AdapterConfig& config);
   struct Budget {
     int64_t ranks;
-    bool allocate;  ///< whether this step decides anew which ones
+    bool allocate;  ///< whether this step decides again which ones
   };
   Budget at(int64_t step, int64_t initial, int64_t target) const;
   /// The step that decides for good.
@@ -36,7 +36,7 @@ class AdaLoraBudget : public Shared {
   void add(const std::string& path, const at::Tensor& a, const at::Tensor& e, const at::Tensor& b);
 
   /// To be called in every step after the optimiser's, while the gradients are there.
-  /// Returns whether the ranks were chosen anew.
+  /// Returns whether the ranks were chosen again.
   bool update_and_allocate(int64_t step);
 
   /// Which ranks the layer at `path` has; nothing before the first choice.

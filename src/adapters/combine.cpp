@@ -350,7 +350,7 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
   if (adapters.size() != weights.size())
     throw UsageError("[combine] " + std::to_string(adapters.size()) + " adapters and " +
                      std::to_string(weights.size()) + " weights");
-  std::shared_lock<FairSharedMutex> lock(state_->guard);  // calls go on while they are combined
+  std::shared_lock<FairSharedMutex> lock(state_->guard);  // calls continue while they are combined
   std::vector<adapters::WeightedSource> sources;
   sources.reserve(adapters.size());
   for (size_t i = 0; i < adapters.size(); ++i) {

@@ -1,4 +1,4 @@
-// LN tuning: the normalisations' own weights and biases, trained anew.
+// LN tuning: the normalisations' own weights and biases, trained.
 #pragma once
 #include "adapters/method.h"
 

@@ -80,8 +80,7 @@ void PeftModel::State::refresh() {
       routing_now->set(*adapter->slot, Gate::all());
       working.push_back(*adapter->slot);
     }
-    // Who rested and goes on resting is left alone: loading the two hundredth adapter must not go through all
-    // the others' tensors.
+    // Who keeps resting is left alone: loading the 200th adapter must not go through all others' tensors.
     if (!works && adapter->rests) continue;
     for (auto& [key, tensor, trainable] : adapter->tensors()) {
       will_switch(tensor.unsafeGetTensorImpl());
@@ -134,7 +133,7 @@ void PeftModel::State::check_together(const std::vector<std::string>& names) con
 
 void PeftModel::State::check_new(const std::string& name) const {
   if (name.empty() || name == "__base__")
-    throw UsageError("[adapters] \"" + name + "\" is no name for an adapter: " +
+    throw UsageError("[adapters] \"" + name + "\" is not a valid name for an adapter: " +
                      (name.empty() ? "it is empty" : "it stands for the base model"));
   if (find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
 }
@@ -382,7 +381,7 @@ void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
                              const LoadAdapterOptions& options) {
   std::unique_ptr<adapters::Adapter> adapter;
   {
-    const Shared lock(state_->guard);  // calls go on while the file is read
+    const Shared lock(state_->guard);  // calls continue while the file is read
     state_->check_new(name);
     adapter = read_adapter(dir, name, *model_, options.dtype);
     adapter->trainable = options.is_trainable;
@@ -410,7 +409,7 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
   };
   std::unique_ptr<adapters::Adapter> adapter;
   {
-    const Shared lock(state_->guard);  // calls go on while the file is read
+    const Shared lock(state_->guard);  // calls continue while the file is read
     check();
     adapter = read_adapter(dir, name, *model_, {});
   }
@@ -444,8 +443,9 @@ void PeftModel::save_pretrained(const fs::path& dir, const std::vector<std::stri
   const auto saved = names.empty() ? adapter_names() : names;
   for (const auto& name : saved)
     if (const fs::path folder(name); name == "." || name == ".." || folder != folder.filename())
-      throw UsageError("[adapters] \"" + name +
-                       "\" is no name of a folder: save_adapter() saves it into one of another name");
+      throw UsageError(
+          "[adapters] \"" + name +
+          "\" is not a valid name of a folder: save_adapter() saves it into one of another name");
   for (const auto& name : saved) save_adapter(name == "default" ? dir : dir / name, name);
 }
 

@@ -75,7 +75,7 @@ class Prefix : public Prompt {
     return decoder;
   }
 
-  /// PEFT writes the pairs of keys and values twice, one row of pairs after the other, and deals out two
+  /// PEFT writes the pairs of keys and values twice, one row of pairs after the other, and distributes two
   /// pairs to a layer, of which it drops the cross attention's again: layer i has pair 2i, counted round.
   at::Tensor of_decoder(const at::Tensor& prefix) const {
     const auto layers = at::cat({prefix, prefix}, 0).unflatten(0, {-1, 4});

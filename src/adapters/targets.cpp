@@ -170,9 +170,10 @@ std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrained
     }
     auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(module);
     if (!layer)
-      throw ConfigError("[adapters] \"target_modules\" names \"" + path +
-                        "\", which is no single layer; adapters go on linear, convolution, embedding and "
-                        "normalisation layers");
+      throw ConfigError(
+          "[adapters] \"target_modules\" names \"" + path +
+          "\", which is no single layer; adapters are put on linear, convolution, embedding and "
+          "normalisation layers");
     found.push_back({path, std::move(layer)});
   }
   if (!unmatched.empty() && !are_the_defaults(targets.names(), config, model))

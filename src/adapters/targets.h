@@ -1,4 +1,4 @@
-// Which layers of a model an adapter goes on, by PEFT's rules.
+// Which layers of a model an adapter is put on, by PEFT's rules.
 #pragma once
 #include "adapters/method.h"
 #include "graft/model.h"

@@ -66,7 +66,7 @@ class VbloraPart : public AddedWeight {
     b_ = mixed(build, "vblora_logits_B", build.out_features() / length, r_);
     if (!build.fresh()) return;
     const at::NoGradGuard no_grad;
-    shared.draw();  // PEFT draws the bank anew for every layer and keeps the last
+    shared.draw();  // PEFT draws the bank again for every layer and keeps the last
     for (const auto& mix : {a_, b_})
       mix.logits.copy_(
           at::empty(mix.logits.sizes(), at::kFloat).normal_(0, build.config.number("init_logits_std")));

@@ -20,7 +20,7 @@ namespace graft {
 /// Where the value of a graph input comes from at each call.
 struct Source {
   enum class Kind : uint8_t { argument, slot, outside, tangent } kind;
-  size_t index;  ///< of the argument, of the tree's slot, into Capture::outside, of the output
+  size_t index;  ///< of the argument, of the tree's slot, into `outside`, of the output
   bool operator==(const Source&) const = default;
 };
 
@@ -60,7 +60,8 @@ struct Gradient {
   bool operator==(const Gradient&) const = default;
 };
 
-struct Capture {
+/// What the function did, without the values of one run: all that a program keeps of its capture.
+struct CapturedFunction {
   ir::Graph graph;
   std::vector<Source> sources;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside;
@@ -70,8 +71,10 @@ struct Capture {
   std::vector<Gradient> gradients;     ///< empty without a backward pass
   std::vector<size_t> tangent_inputs;  ///< graph inputs, in the order of the outputs that require a gradient
   size_t forward_results = 0;
+};
 
-  // Of this run, to check a program by:
+/// The same with the values of the captured run, to check a program by.
+struct Capture : CapturedFunction {
   std::vector<at::Tensor> input_values;   ///< of every graph input, before mutation
   std::vector<at::Tensor> result_values;  ///< of every graph result
 };

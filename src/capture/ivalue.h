@@ -42,7 +42,7 @@ bool lies_within(const at::Tensor& part, const ir::TensorType& whole, int64_t of
 /// A tensor's memory as one row of elements, from its first to its last.
 at::Tensor row_of(const at::Tensor& tensor);
 /// The same elements at the same places in memory of its own, `offset` elements from the start: a clone()
-/// lays out anew what has gaps, or several elements at one place. No gradients.
+/// lays out again what has gaps, or several elements at one place. No gradients.
 at::Tensor copy_as_it_lies(const at::Tensor& tensor, int64_t offset = 0);
 
 /// "aten::mul.Tensor"

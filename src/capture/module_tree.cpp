@@ -239,8 +239,8 @@ std::optional<std::string> ModuleTree::changed(const Entry& entry) const {
     return at() + key_change(parameters, entry.parameters, "parameter");
   if (keys_of(buffers) != entry.buffers) return at() + key_change(buffers, entry.buffers, "buffer");
   if (training_of(module) != entry.training)
-    return at() + (entry.training ? " is in eval mode, was in training mode"
-                                  : " is in training mode, was in eval mode");
+    return at() + (entry.training ? " is in eval mode now, and was in training mode before"
+                                  : " is in training mode now, and was in eval mode before");
   return std::nullopt;
 }
 
@@ -249,15 +249,18 @@ std::optional<std::string> ModuleTree::ties_changed() const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const auto& path = slots_[i].path;
     if (now.defined[i] != ties_->defined[i])
-      return path + (now.defined[i] ? " has a tensor, had none" : " has no tensor, had one");
+      return path + (now.defined[i] ? " has a tensor now, and had none before"
+                                    : " has no tensor now, and had one before");
     const auto differs = [&](const std::vector<uint32_t>& is, const std::vector<uint32_t>& was,
                              const char* how, const char* was_not) -> std::optional<std::string> {
       if (is[i] == was[i]) return std::nullopt;
       if (was[i] != i) return path + how + slots_[was[i]].path + " no longer";
       return path + how + slots_[is[i]].path + was_not;
     };
-    if (auto change = differs(now.tensors, ties_->tensors, " is tied to ", ", was not")) return change;
-    if (auto change = differs(now.storages, ties_->storages, " shares memory with ", ", did not"))
+    if (auto change = differs(now.tensors, ties_->tensors, " is tied to ", " now, and was not before"))
+      return change;
+    if (auto change =
+            differs(now.storages, ties_->storages, " shares memory with ", " now, and did not before"))
       return change;
   }
   return std::nullopt;

@@ -119,7 +119,7 @@ Real minimum(DType, const Real& a, const Real& b) {
 
 // --- elementary functions
 
-// Generated code promises 2 ulp (targets/cpu/vector_math.h), the C library about as much.
+// Generated code promises 2 ulp, the C library about as much.
 constexpr double allowed_ulps = 4;
 
 /// A result y of the function at x, as far down or up as is allowed.

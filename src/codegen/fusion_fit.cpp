@@ -22,7 +22,7 @@ bool column_level(const Value& value, const Space& space, const Limits& limits) 
 }
 
 /// A reduction of one number a row, to one number. Few long rows want several workers each, which a kernel
-/// that goes on over all rows cannot give them.
+/// that continues over all rows cannot give them.
 bool reduces_rows(const Node& node, const Space& space, const Limits& limits) {
   const int64_t rows = kept_points(space), row = points(space) / std::max<int64_t>(rows, 1);
   return !is_pointwise(node) && once_level(node.output(), space) && points_of(node) == rows &&

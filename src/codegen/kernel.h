@@ -13,10 +13,11 @@
 // A kernel that scatters has one store, which adds to what lies at a place that is data. Its points are those
 // that are added; points that differ in a kept dimension never meet at one place, whatever the data, and
 // those that differ in the reduced ones only are added in their order: an embedding's gradient keeps the
-// columns and walks the tokens. So the result is the same however the kept dimensions are dealt out. What the
-// result is before, another kernel (or a call) has written.
+// columns and walks the tokens. So the result is the same however the kept dimensions are distributed. What
+// the result is before, another kernel (or a call) has written.
 //
-// Which dimension is vectorised, how wide, and how the parallel ones are dealt out is the target's business.
+// Which dimension is vectorised, how wide, and how the parallel ones are distributed is the target's
+// business.
 #pragma once
 #include <string>
 #include <vector>

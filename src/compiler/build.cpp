@@ -1,9 +1,9 @@
 #include "compiler/build.h"
 
-#include "compiler/folded.h"
 #include "compiler/lower.h"
-#include "compiler/regions.h"
 #include "graft/error.h"
+#include "runtime/folded_executable.h"
+#include "runtime/regional_executable.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 #include "targets/reference/interpreter.h"

@@ -7,10 +7,11 @@
 #include "capture/recorder.h"
 #include "compiler/checked_call.h"
 #include "compiler/counters.h"
-#include "compiler/entry.h"
 #include "compiler/explain.h"
+#include "compiler/guarded_program.h"
 #include "support/env.h"
 #include "support/log.h"
+#include "verify/watched_call.h"
 
 namespace graft::detail {
 namespace {
@@ -23,10 +24,10 @@ bool disabled() {
   return off;
 }
 
-/// A program that was made runs no more.
-void give_up(Entry& entry, const std::string& why) {
+/// The program runs no more: the function does instead.
+void stop_using(GuardedProgram& guarded, const std::string& why) {
   log(LogTopic::breaks, why);
-  entry.distrusted = true;
+  guarded.distrusted = true;
   count([](Counters& c) { ++c.graph_breaks; });
 }
 
@@ -44,7 +45,7 @@ bool reads_other_inputs(const ir::Graph& now, const ir::Graph& then) {
 }
 
 /// Whether the function works on other tensors than at the capture, by where they come from.
-bool has_other_inputs(const Capture& now, const Program& then) {
+bool has_other_inputs(const CapturedFunction& now, const CapturedFunction& then) {
   const auto by_input = [](const Output& output) {
     return output.kind == Output::Kind::input || output.kind == Output::Kind::view;
   };
@@ -52,14 +53,14 @@ bool has_other_inputs(const Capture& now, const Program& then) {
     return by_input(a) ? by_input(b) && a.index == b.index : !by_input(b);
   };
   const auto same_mutation = [](const Mutation& a, const Mutation& b) { return a.input == b.input; };
-  return now.sources != then.sources() || reads_other_inputs(now.graph, then.captured_graph()) ||
-         !std::ranges::equal(now.outputs, then.outputs(), same_output) ||
-         !std::ranges::equal(now.mutations, then.mutations(), same_mutation);
+  return now.sources != then.sources || reads_other_inputs(now.graph, then.graph) ||
+         !std::ranges::equal(now.outputs, then.outputs, same_output) ||
+         !std::ranges::equal(now.mutations, then.mutations, same_mutation);
 }
 
 /// Whether a tensor that is neither an argument nor a module's is another one than at the capture.
-bool reaches_others(const Capture& now, const Program& then) {
-  return !std::ranges::equal(now.outside, then.outside(), [](const auto& a, const auto& b) {
+bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunction& then) {
+  return !std::ranges::equal(now.outside, then.outside, [](const auto& a, const auto& b) {
     return a._unsafe_get_target() == b._unsafe_get_target();
   });
 }
@@ -70,149 +71,167 @@ bool has_tangent(const at::Tensor& tensor) {
 
 }  // namespace
 
-struct Core::Impl {
+struct CompiledFunction::Impl {
   std::vector<std::shared_ptr<torch::nn::Module>> roots;
   CompileOptions options;
 
-  std::shared_mutex entries_guard;
-  std::vector<std::shared_ptr<Entry>> entries;  // the newest comes first
+  std::shared_mutex programs_guard;
+  std::vector<std::shared_ptr<GuardedProgram>> programs;  // the newest comes first
   uint64_t generation = reset_generation();
   std::recursive_mutex compiling;
   bool limit_warned = false;
 
-  std::shared_ptr<Entry> find(const Flat& call, const Surroundings& now, std::vector<at::Tensor>& bound) {
-    const std::shared_lock<std::shared_mutex> lock(entries_guard);
+  std::shared_ptr<GuardedProgram> find(const FlatArguments& call, const GlobalState& now,
+                                       std::vector<at::Tensor>& bound) {
+    const std::shared_lock<std::shared_mutex> lock(programs_guard);
     if (generation != reset_generation()) return nullptr;
-    for (const auto& entry : entries) {
-      if (!entry->holds(call, now)) continue;
-      if (entry->runs_eagerly()) return entry;
-      if (auto inputs = entry->bind(call.tensors)) {
+    for (const auto& guarded : programs) {
+      if (!guarded->holds(call, now)) continue;
+      if (guarded->runs_eagerly()) return guarded;
+      if (auto inputs = guarded->bind(call.tensors)) {
         bound = std::move(*inputs);
-        return entry;
+        return guarded;
       }
     }
     return nullptr;
   }
 
   /// Says for each program that a call does not fit, why: up to the one that it fits.
-  void log_failures(const Flat& call, const Surroundings& now, const Entry* fitting) {
-    const std::shared_lock<std::shared_mutex> lock(entries_guard);
-    for (const auto& entry : entries) {
-      if (entry.get() == fitting) return;
-      log(LogTopic::guards, "failed: " + entry->difference(call, now));
+  void log_failed_guards(const FlatArguments& call, const GlobalState& now, const GuardedProgram* fitting) {
+    const std::shared_lock<std::shared_mutex> lock(programs_guard);
+    for (const auto& guarded : programs) {
+      if (guarded.get() == fitting) return;
+      log(LogTopic::guards, "failed: " + guarded->difference(call, now));
     }
   }
 
-  void add(std::shared_ptr<Entry> entry) {
-    const std::unique_lock<std::shared_mutex> lock(entries_guard);
-    entries.insert(entries.begin(), std::move(entry));
+  void add(std::shared_ptr<GuardedProgram> guarded) {
+    const std::unique_lock<std::shared_mutex> lock(programs_guard);
+    programs.insert(programs.begin(), std::move(guarded));
   }
 
   /// One without a program: such calls run eagerly from now on.
-  void add_break(std::shared_ptr<Entry> entry) {
+  void add_break(std::shared_ptr<GuardedProgram> guarded) {
     count([](Counters& c) { ++c.graph_breaks; });
-    add(std::move(entry));
+    add(std::move(guarded));
   }
 
-  void forget_after_reset() {
-    const std::unique_lock<std::shared_mutex> lock(entries_guard);
+  void drop_programs_after_reset() {
+    const std::unique_lock<std::shared_mutex> lock(programs_guard);
     if (generation == reset_generation()) return;
-    entries.clear();
+    programs.clear();
     generation = reset_generation();
     limit_warned = false;
   }
 
   /// False when there are too many programs already.
-  bool may_compile(const Flat& call, const Surroundings& now) {
-    const std::shared_lock<std::shared_mutex> lock(entries_guard);
-    if (entries.empty()) return true;
-    const auto why = entries.front()->difference(call, now);
-    if (static_cast<int64_t>(entries.size()) < options.recompile_limit) {
+  bool may_compile(const FlatArguments& call, const GlobalState& now) {
+    const std::shared_lock<std::shared_mutex> lock(programs_guard);
+    if (programs.empty()) return true;
+    const auto why = programs.front()->difference(call, now);
+    if (static_cast<int64_t>(programs.size()) < options.recompile_limit) {
       count([](Counters& c) { ++c.recompiles; });
       log(LogTopic::recompiles, "compiling again: " + why);
       return true;
     }
-    const auto message = "[compile] the function has " + std::to_string(entries.size()) +
-                         " programs, which is recompile_limit; another would be needed because " + why;
-    if (options.fullgraph) throw Error(message);
-    if (!limit_warned) log_warning(message + ". It runs eagerly from now on for such calls");
+    const auto message =
+        "[compile] the function has " + std::to_string(programs.size()) +
+        " programs, as many as recompile_limit allows, and none fits this call. The guard of "
+        "the newest one that failed: " +
+        why + ". ";
+    const char* advice =
+        "Pad inputs to a few sizes, or raise recompile_limit (dynamic=on does not help yet: each shape is "
+        "compiled on its own)";
+    if (options.fullgraph) throw Error(message + advice);
+    if (!limit_warned) log_warning(message + "Such calls run eagerly from now on. " + advice);
     limit_warned = true;
     return false;
   }
 
-  Made call(const Flat& call, const Original& original);
-  Made watch_and_compile(const Flat& call, const Original& original, const Surroundings& now);
-  Made compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager, const Flat& call);
-  Made call_entry(Entry& entry, std::vector<at::Tensor> bound, const Flat& call, const Original& original,
-                  const Surroundings& now);
-  Made check(Entry& entry, const Flat& call, const Original& original, const Surroundings& now);
-  std::shared_ptr<Entry> new_entry(const Flat& call, const Surroundings& now) const;
+  FlatResult call(const FlatArguments& call, const EagerFunction& original);
+  FlatResult watch_and_compile(const FlatArguments& call, const EagerFunction& original,
+                               const GlobalState& now);
+  FlatResult compile_watched(std::shared_ptr<GuardedProgram> guarded, verify::EagerCall& eager,
+                             const FlatArguments& call);
+  FlatResult call_program(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
+                          const EagerFunction& original, const GlobalState& now);
+  FlatResult check(GuardedProgram& guarded, const FlatArguments& call, const EagerFunction& original,
+                   const GlobalState& now);
+  std::shared_ptr<GuardedProgram> new_guarded_program(const FlatArguments& call,
+                                                      const GlobalState& now) const;
 };
 
-Made Core::Impl::call(const Flat& call, const Original& original) {
-  const auto now = Surroundings::now();
+FlatResult CompiledFunction::Impl::call(const FlatArguments& call, const EagerFunction& original) {
+  const auto now = GlobalState::now();
   std::vector<at::Tensor> bound;
-  auto entry = find(call, now, bound);
-  if (logs(LogTopic::guards)) log_failures(call, now, entry.get());
-  if (!entry) {
+  auto guarded = find(call, now, bound);
+  if (logs(LogTopic::guards)) log_failed_guards(call, now, guarded.get());
+  if (!guarded) {
     // A program has no forward-mode tangents (its guards say so): they would be dropped.
     if (std::any_of(call.tensors.begin(), call.tensors.end(), has_tangent)) {
-      if (options.fullgraph) throw GraphBreak("[compile] an argument has a forward-mode tangent");
+      if (options.fullgraph)
+        throw GraphBreak(
+            "[compile] an argument has a forward-mode tangent, and compiled code has none. Call the function "
+            "itself, or compile it without fullgraph");
       return original(call.tensors);
     }
     const std::lock_guard<std::recursive_mutex> lock(compiling);
-    forget_after_reset();
-    entry = find(call, now, bound);  // another thread may have made it meanwhile
-    if (!entry) return watch_and_compile(call, original, now);
+    drop_programs_after_reset();
+    guarded = find(call, now, bound);  // another thread may have made it meanwhile
+    if (!guarded) return watch_and_compile(call, original, now);
   }
-  return call_entry(*entry, std::move(bound), call, original, now);
+  return call_program(*guarded, std::move(bound), call, original, now);
 }
 
-std::shared_ptr<Entry> Core::Impl::new_entry(const Flat& call, const Surroundings& now) const {
-  auto entry = std::make_shared<Entry>();
-  entry->arguments = ArgumentGuards(call.tensors, call.fixed);
-  entry->surroundings = now;
-  entry->modules = std::make_shared<ModuleTree>(roots);
-  return entry;
+std::shared_ptr<GuardedProgram> CompiledFunction::Impl::new_guarded_program(const FlatArguments& call,
+                                                                            const GlobalState& now) const {
+  auto guarded = std::make_shared<GuardedProgram>();
+  guarded->arguments = ArgumentGuards(call.tensors, call.fixed);
+  guarded->global_state = now;
+  guarded->modules = std::make_shared<ModuleTree>(roots);
+  return guarded;
 }
 
-Made Core::Impl::watch_and_compile(const Flat& call, const Original& original, const Surroundings& now) {
+FlatResult CompiledFunction::Impl::watch_and_compile(const FlatArguments& call, const EagerFunction& original,
+                                                     const GlobalState& now) {
   if (!may_compile(call, now)) return original(call.tensors);
-  auto entry = new_entry(call, now);
+  auto guarded = new_guarded_program(call, now);
   if (call.refused) {
-    entry->reason = std::string("[capture] ") + call.refused;
-    if (options.fullgraph) throw GraphBreak(entry->reason);
-    log(LogTopic::breaks, entry->reason);
-    add_break(std::move(entry));
+    guarded->reason = std::string("[capture] ") + call.refused;
+    if (options.fullgraph) throw GraphBreak(guarded->reason);
+    log(LogTopic::breaks, guarded->reason);
+    add_break(std::move(guarded));
     return original(call.tensors);
   }
-  auto eager = call_eagerly(call, original, *entry->modules, options);
-  return compile_watched(std::move(entry), eager, call);
+  auto eager = verify::call_eagerly(call, original, *guarded->modules, options);
+  return compile_watched(std::move(guarded), eager, call);
 }
 
 /// Makes a program from a call that was watched. Where none can be made, the function's own result stands.
-Made Core::Impl::compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager, const Flat& call) {
-  entry->states = eager.states;
+FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgram> guarded,
+                                                   verify::EagerCall& eager, const FlatArguments& call) {
+  guarded->states = eager.states;
   if (!eager.observed.capture) {
-    entry->reason = eager.observed.broken;
+    guarded->reason = eager.observed.broken;
     log(LogTopic::breaks,
-        entry->reason + (eager.observed.backtrace.empty() ? "" : "\n" + eager.observed.backtrace));
-    add_break(std::move(entry));
-    return std::move(eager.made);
+        guarded->reason + (eager.observed.backtrace.empty() ? "" : "\n" + eager.observed.backtrace));
+    add_break(std::move(guarded));
+    return std::move(eager.result);
   }
   const auto& captured = *eager.observed.capture;
-  entry->frame = eager.made.frame;
-  entry->fixed = eager.made.fixed;
-  guard_inputs(captured, call.tensors, *entry);
+  guarded->structure = eager.result.structure;
+  guarded->fixed = eager.result.fixed;
+  guard_inputs(captured, call.tensors, *guarded);
   if (logs(LogTopic::guards))
-    for (const auto& line : guard_lines(entry->arguments, *entry->modules, captured.sources, entry->states))
+    for (const auto& line :
+         guard_lines(guarded->arguments, *guarded->modules, captured.sources, guarded->states))
       log(LogTopic::guards, "made: " + line);
   try {
     const auto started = std::chrono::steady_clock::now();
-    entry->program = std::make_shared<Program>(captured, options);
+    guarded->program = std::make_shared<Program>(captured, options);
     count([&](Counters& c) {
       ++c.graphs;
-      for (const auto* executable : entry->program->executables()) {
+      for (const auto* executable : guarded->program->executables()) {
         c.kernels += executable->kernels();
         c.extern_calls += executable->extern_calls();
         c.cache_hits += executable->cache_hits();
@@ -224,103 +243,109 @@ Made Core::Impl::compile_watched(std::shared_ptr<Entry> entry, EagerCall& eager,
     eager.undo();
     throw;
   }
-  auto made = checked_call(*entry, eager, call, options);
-  entry->checks_left = options.verify ? checks_before_trust - 1 : 0;
-  if (auto kept = kept_beyond(eager, made, entry->program->trains()); !kept.empty()) {
+  auto made = checked_call(*guarded, eager, call, options);
+  guarded->checks_left = options.verify ? checks_before_trust - 1 : 0;
+  if (auto kept = verify::tensor_kept_by_function(eager, made, guarded->program->trains()); !kept.empty()) {
     if (options.fullgraph) {
       eager.undo();
       throw GraphBreak(kept);
     }
-    entry->program.reset();
-    entry->reason = std::move(kept);
-    log(LogTopic::breaks, entry->reason);
-    add_break(std::move(entry));
+    guarded->program.reset();
+    guarded->reason = std::move(kept);
+    log(LogTopic::breaks, guarded->reason);
+    add_break(std::move(guarded));
     return made;
   }
-  add(std::move(entry));
+  add(std::move(guarded));
   return made;
 }
 
-Made Core::Impl::call_entry(Entry& entry, std::vector<at::Tensor> bound, const Flat& call,
-                            const Original& original, const Surroundings& now) {
-  if (entry.runs_eagerly()) return original(call.tensors);
-  const auto number = entry.calls.fetch_add(1, std::memory_order_relaxed);
+FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::vector<at::Tensor> bound,
+                                                const FlatArguments& call, const EagerFunction& original,
+                                                const GlobalState& now) {
+  if (guarded.runs_eagerly()) return original(call.tensors);
+  const auto number = guarded.calls.fetch_add(1, std::memory_order_relaxed);
   const bool sampled = options.verify_every > 0 && number % options.verify_every == 0;
   const auto wanted = [&] {
-    return entry.checks_left.load(std::memory_order_acquire) > 0 || entry.has_new_tensors(call.tensors) ||
-           (options.verify && entry.program->has_unchecked_backward());
+    return guarded.checks_left.load(std::memory_order_acquire) > 0 || guarded.has_new_tensors(call.tensors) ||
+           (options.verify && guarded.program->has_unchecked_backward());
   };
   if (sampled || wanted()) {
     const std::lock_guard<std::recursive_mutex> lock(compiling);
-    if (entry.runs_eagerly()) return original(call.tensors);
+    if (guarded.runs_eagerly()) return original(call.tensors);
     // An argument that is now also a parameter is one input of a capture, and two of the program.
-    if (entry.coincide(bound)) return original(call.tensors);
-    if (sampled || wanted()) return check(entry, call, original, now);
+    if (guarded.has_duplicates(bound)) return original(call.tensors);
+    if (sampled || wanted()) return check(guarded, call, original, now);
   }
-  return {entry.program->finish(entry.program->forward(std::move(bound))), entry.frame};
+  return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
 }
 
 /// The function itself runs, and the program beside it on copies.
-Made Core::Impl::check(Entry& entry, const Flat& call, const Original& original, const Surroundings& now) {
-  auto eager = call_eagerly(call, original, *entry.modules, options, entry.program.get());
+FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArguments& call,
+                                         const EagerFunction& original, const GlobalState& now) {
+  auto eager = verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get());
   auto& observed = eager.observed;
   if (!observed.capture) {
-    give_up(entry, observed.broken);
-    return std::move(eager.made);
+    stop_using(guarded, observed.broken);
+    return std::move(eager.result);
   }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
   // other ones, or gives or changes another one of them; or the same inputs in other places.
   const auto reached_otherwise = [&] {
-    return has_other_inputs(*observed.capture, *entry.program) ||
-           (entry.has_moved_tensors(call.tensors) &&
-            !changed_since_capture(entry, *observed.capture).empty());
+    return has_other_inputs(*observed.capture, guarded.program->captured()) ||
+           (guarded.has_moved_tensors(call.tensors) &&
+            !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty());
   };
-  if (entry.has_new_tensors(call.tensors) && reached_otherwise()) {
-    entry.pins_are_guards = true;
+  if (guarded.has_new_tensors(call.tensors) && reached_otherwise()) {
+    guarded.pins_are_guards = true;
     count([](Counters& c) { ++c.recompiles; });
-    return compile_watched(new_entry(call, now), eager, call);
+    return compile_watched(new_guarded_program(call, now), eager, call);
   }
-  if (reaches_others(*observed.capture, *entry.program)) {
+  if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
-        "[capture] the function works on other tensors than at its capture, besides its arguments: a "
-        "variable "
-        "that it reads has been given another one, or it makes them past the dispatcher (data())";
+        "[capture] the function works on other tensors than when it was captured, besides its arguments: a "
+        "variable that it reads holds another tensor, or it makes tensors past the dispatcher (data()). Pass "
+        "such tensors as arguments, or name the module that holds them: compile(f, options, {module})";
     if (options.fullgraph) {
       eager.undo();
       throw GraphBreak(why);
     }
-    give_up(entry, why);
-    return std::move(eager.made);
+    stop_using(guarded, why);
+    return std::move(eager.result);
   }
-  auto made = checked_call(entry, eager, call, options);
-  if (auto kept = kept_beyond(eager, made, entry.program->trains()); !kept.empty() && !entry.distrusted) {
-    give_up(entry, kept);
+  auto made = checked_call(guarded, eager, call, options);
+  if (auto kept = verify::tensor_kept_by_function(eager, made, guarded.program->trains());
+      !kept.empty() && !guarded.distrusted) {
+    stop_using(guarded, kept);
     return made;
   }
-  if (entry.checks_left.load(std::memory_order_relaxed) > 0)
-    entry.checks_left.fetch_sub(1, std::memory_order_release);
+  if (guarded.checks_left.load(std::memory_order_relaxed) > 0)
+    guarded.checks_left.fetch_sub(1, std::memory_order_release);
   return made;
 }
 
-Core::Core(std::vector<std::shared_ptr<torch::nn::Module>> modules, CompileOptions options)
+CompiledFunction::CompiledFunction(std::vector<std::shared_ptr<torch::nn::Module>> modules,
+                                   CompileOptions options)
     : impl_(std::make_shared<Impl>()) {
   logs(LogTopic::graph);  // a wrong GRAFT_LOGS is an error now, not in the middle of the work
   if (options.dynamic == Dynamic::on)
     log_warning(
-        "[compile] dynamic shapes are to come: dynamic=on compiles each shape on its own, as auto does");
+        "[compile] dynamic=on has no effect yet: each shape is compiled on its own, as with auto. Pad "
+        "inputs to a few sizes where there are many shapes");
   impl_->roots = std::move(modules);
   impl_->options = options;
   if (const auto every = env_number("GRAFT_VERIFY_EVERY")) impl_->options.verify_every = *every;
 }
-Core::~Core() = default;
+CompiledFunction::~CompiledFunction() = default;
 
-Made Core::call(const Flat& arguments, const Original& original) {
+FlatResult CompiledFunction::call(const FlatArguments& arguments, const EagerFunction& original) {
   if (impl_->options.backend == Backend::eager || disabled() || capturing())
     return original(arguments.tensors);
   return impl_->call(arguments, original);
 }
 
-std::string Core::explain(const Flat& arguments, const Original& original, const std::string& level) {
+std::string CompiledFunction::explain(const FlatArguments& arguments, const EagerFunction& original,
+                                      const std::string& level) {
   const std::lock_guard<std::recursive_mutex> lock(impl_->compiling);
   return graft::explain(arguments, original, impl_->roots, impl_->options, level);
 }

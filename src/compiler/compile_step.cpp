@@ -72,7 +72,7 @@ struct Selection {
 
 }  // namespace
 
-struct StepCore::Impl {
+struct CompiledTrainingStep::Impl {
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   OptimizerConfig optimizer;
   StepOptions options;
@@ -90,13 +90,17 @@ struct StepCore::Impl {
   std::vector<Numbers> numbers;       // by group
   int64_t steps = 0;
   at::Tensor norm;
-  Core core;
+  CompiledFunction core;
 
   Impl(std::vector<std::shared_ptr<torch::nn::Module>> all, const OptimizerConfig& how,
        const StepOptions& step)
       : modules(all), optimizer(how), options(step), core(std::move(all), step.compile) {
     find_trained();
-    if (trained.empty()) throw UsageError("[compile_step] no parameter of the module requires a gradient");
+    if (trained.empty())
+      throw UsageError(
+          "[compile_step] no parameter of the module requires a gradient. Call requires_grad_() on those "
+          "that "
+          "are to be trained");
   }
 
   double& lr() {
@@ -198,8 +202,8 @@ struct StepCore::Impl {
 
   /// The step itself, as it is captured and as it runs eagerly. Gives the loss and the gradients' norm, and
   /// which of the selected parameters had a gradient: others are left alone, as torch's optimizers do.
-  Made step(const Selection& selection, const std::vector<Numbers>& now,
-            const std::function<at::Tensor()>& loss_of) const {
+  FlatResult step(const Selection& selection, const std::vector<Numbers>& now,
+                  const std::function<at::Tensor()>& loss_of) const {
     at::Tensor shown;
     std::vector<at::Tensor> wanted, grads;
     for (const size_t i : selection.which) wanted.push_back(trained[i].parameter);
@@ -250,13 +254,13 @@ struct StepCore::Impl {
   }
 };
 
-StepCore::StepCore(std::vector<std::shared_ptr<torch::nn::Module>> modules, const OptimizerConfig& optimizer,
-                   const StepOptions& options)
+CompiledTrainingStep::CompiledTrainingStep(std::vector<std::shared_ptr<torch::nn::Module>> modules,
+                                           const OptimizerConfig& optimizer, const StepOptions& options)
     : impl_(std::make_unique<Impl>(std::move(modules), optimizer, options)) {}
-StepCore::~StepCore() = default;
+CompiledTrainingStep::~CompiledTrainingStep() = default;
 
-at::Tensor StepCore::run(const Flat& arguments,
-                         const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
+at::Tensor CompiledTrainingStep::run(const FlatArguments& arguments,
+                                     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& loss) {
   auto& me = *impl_;
   const auto selection = me.select();
   me.set_numbers(selection);
@@ -274,21 +278,21 @@ at::Tensor StepCore::run(const Flat& arguments,
     for (size_t i = own; i < tensors.size(); i += Numbers::count) now.emplace_back(&tensors[i]);
     return me.step(selection, now, [&] { return loss(mine); });
   });
-  me.count(selection, *static_cast<const std::vector<bool>*>(made.frame.get()));
+  me.count(selection, *static_cast<const std::vector<bool>*>(made.structure.get()));
   me.norm = made.tensors[1];
   return made.tensors[0];
 }
 
-double StepCore::lr() const { return impl_->lr(); }
-void StepCore::set_lr(double lr) { impl_->lr() = lr; }
-int64_t StepCore::steps() const { return impl_->steps; }
-void StepCore::set_steps(int64_t steps) {
+double CompiledTrainingStep::lr() const { return impl_->lr(); }
+void CompiledTrainingStep::set_lr(double lr) { impl_->lr() = lr; }
+int64_t CompiledTrainingStep::steps() const { return impl_->steps; }
+void CompiledTrainingStep::set_steps(int64_t steps) {
   impl_->steps = steps;
   for (auto& t : impl_->trained) t.steps.fill_(steps);
 }
-at::Tensor StepCore::grad_norm() const { return impl_->norm; }
+at::Tensor CompiledTrainingStep::grad_norm() const { return impl_->norm; }
 
-std::vector<std::pair<std::string, at::Tensor>> StepCore::state() const {
+std::vector<std::pair<std::string, at::Tensor>> CompiledTrainingStep::state() const {
   std::vector<std::pair<std::string, at::Tensor>> all;
   const bool adam = std::holds_alternative<AdamW>(impl_->optimizer);
   for (const auto& t : impl_->trained) {

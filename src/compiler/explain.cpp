@@ -3,23 +3,24 @@
 #include <map>
 #include <sstream>
 
-#include "compiler/check.h"
-#include "compiler/checked_call.h"
+#include "compiler/guarded_program.h"
 #include "compiler/lower.h"
 #include "compiler/program.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
+#include "verify/generator_states.h"
 
 namespace graft {
 namespace {
 
 /// Why a call has no kernel.
-std::string_view reason_for(const ir::Node& node) {
-  switch (ir::kind_of(node.op())) {
+std::string reason_for(const ir::Node& node, const Target& target) {
+  const auto kind = ir::kind_of(node.op());
+  switch (kind) {
     case ir::OpKind::matmul:
-      return "a matrix product: BLAS";
+      return "a matrix product: " + std::string(target.library_for(kind));
     case ir::OpKind::convolution:
-      return "a convolution: oneDNN";
+      return "a convolution: " + std::string(target.library_for(kind));
     case ir::OpKind::attention:
       return "attention: ATen's fused kernel";
     case ir::OpKind::random:
@@ -34,7 +35,7 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
   const auto& target = target_of(graph);
   const auto lowered = lower(ir::clone(graph), target, frozen);
   const auto& schedule = lowered.schedule;
-  std::map<std::string, std::pair<int, std::string_view>> calls;
+  std::map<std::string, std::pair<int, std::string>> calls;
   size_t kernels = 0;
   for (const auto& step : schedule.steps) {
     if (!step.external) {
@@ -42,7 +43,7 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
       continue;
     }
     auto& [count, why] = calls[step.external->op()];
-    ++count, why = reason_for(*step.external);
+    ++count, why = reason_for(*step.external, target);
   }
   text << name << ": " << graph.nodes().size() << " operators as captured, " << kernels
        << " kernel launches, " << schedule.steps.size() - kernels << " calls\n";
@@ -56,13 +57,13 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
 
 }  // namespace
 
-std::string explain(const detail::Flat& call, const detail::Original& original,
+std::string explain(const detail::FlatArguments& call, const detail::EagerFunction& original,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
                     const CompileOptions& options, const std::string& level) {
   std::ostringstream text;
   if (!level.empty()) check_level(level);  // an error before any work
   const auto modules = std::make_shared<ModuleTree>(roots);
-  const RandomState before({}, call.tensors);
+  const verify::GeneratorStates before({}, call.tensors);
   std::optional<Capture> captured;
   const StateReads reads;
   try {
@@ -77,7 +78,7 @@ std::string explain(const detail::Flat& call, const detail::Original& original,
     return text.str();
   }
   before.restore();
-  const auto parts = parts_of(*captured, options.backend);
+  const auto parts = program_graphs(*captured, options.backend);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
   for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources,
                                       modules->beyond(reads.reads())))

@@ -7,7 +7,7 @@
 namespace graft {
 
 /// Captures and compiles afresh and changes nothing, neither tensors nor random state nor the programs kept.
-std::string explain(const detail::Flat& call, const detail::Original& original,
+std::string explain(const detail::FlatArguments& call, const detail::EagerFunction& original,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
                     const CompileOptions& options, const std::string& level);
 

@@ -10,14 +10,15 @@
 #include <sstream>
 
 #include "capture/ivalue.h"
+#include "targets/targets.h"
 
 namespace graft {
 namespace {
 
 template <class T>
-std::string changed(const char* what, const T& was, const T& is) {
+std::string changed(const std::string& what, const T& was, const T& is) {
   std::ostringstream text;
-  text << what << " is " << is << ", was " << was;
+  text << what << " is " << is << ", the program was compiled for " << was;
   return text.str();
 }
 
@@ -68,18 +69,20 @@ bool TensorGuard::holds(const at::Tensor& tensor) const {
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {
-  if (tensor.defined() != defined_) return defined_ ? "is not given, was" : "is given, was not";
+  if (tensor.defined() != defined_)
+    return defined_ ? "no tensor is given, the program was compiled for one"
+                    : "a tensor is given, the program was compiled for none";
   if (tensor.sizes() != view(sizes_)) return changed("shape", view(sizes_), tensor.sizes());
   if (tensor.strides() != view(strides_)) return changed("strides", view(strides_), tensor.strides());
   if (tensor.scalar_type() != dtype_) return changed("dtype", dtype_, tensor.scalar_type());
   if (tensor.device() != device_) return changed("device", device_, tensor.device());
-  if (tensor.is_inference() != inference_)
-    return changed("being a tensor of inference mode", inference_, tensor.is_inference());
+  if (tensor.is_inference() != inference_) return changed("is_inference", inference_, tensor.is_inference());
   if (tensor.is_conj() != conj_) return changed("the conjugate bit", conj_, tensor.is_conj());
   if (tensor.is_neg() != neg_) return changed("the negative bit", neg_, tensor.is_neg());
   if (offset_ && tensor.storage_offset() != *offset_)
     return changed("the offset in its storage", *offset_, tensor.storage_offset());
-  if (tensor._fw_grad(/*level=*/0).defined()) return "has a forward-mode tangent";
+  if (tensor._fw_grad(/*level=*/0).defined())
+    return "it has a forward-mode tangent, and programs are compiled for none";
   if (tensor.requires_grad() == requires_grad_) return changed("is_leaf", leaf_, tensor.is_leaf());
   return changed("requires_grad", requires_grad_, tensor.requires_grad());
 }
@@ -94,38 +97,57 @@ std::string TensorGuard::to_string() const {
   return text.str();
 }
 
-Surroundings Surroundings::now() {
+namespace {
+
+const std::vector<at::DeviceType>& target_devices() {
+  static const auto devices = [] {
+    std::vector<at::DeviceType> all;
+    for (const auto* target : targets()) all.push_back(at::Device(std::string(target->name())).type());
+    TORCH_INTERNAL_ASSERT(all.size() <= GlobalState::max_targets);
+    return all;
+  }();
+  return devices;
+}
+
+std::array<GlobalState::Autocast, GlobalState::max_targets> autocast_now() {
+  std::array<GlobalState::Autocast, GlobalState::max_targets> states;
+  for (size_t i = 0; i < target_devices().size(); ++i)
+    states[i] = {at::autocast::is_autocast_enabled(target_devices()[i]),
+                 at::autocast::get_autocast_dtype(target_devices()[i])};
+  return states;
+}
+
+}  // namespace
+
+GlobalState GlobalState::now() {
   const auto& context = at::globalContext();
   return {.grad = at::GradMode::is_enabled(),
           .inference = c10::InferenceMode::is_enabled(),
-          .autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU),
-          .autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA),
           .deterministic = context.deterministicAlgorithms(),
           .fill_empty = context.deterministicFillUninitializedMemory(),
           .flash_attention = context.userEnabledFlashSDP(),
           .memory_efficient_attention = context.userEnabledMemEfficientSDP(),
           .math_attention = context.userEnabledMathSDP(),
-          .autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU),
-          .autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA),
-          .default_dtype = c10::get_default_dtype_as_scalartype()};
+          .default_dtype = c10::get_default_dtype_as_scalartype(),
+          .autocast = autocast_now()};
 }
 
-std::string Surroundings::difference(const Surroundings& now) const {
+std::string GlobalState::difference(const GlobalState& now) const {
   if (grad != now.grad) return changed("grad mode", grad, now.grad);
   if (inference != now.inference) return changed("inference mode", inference, now.inference);
-  if (autocast_cpu != now.autocast_cpu) return changed("autocast on the CPU", autocast_cpu, now.autocast_cpu);
-  if (autocast_cuda != now.autocast_cuda)
-    return changed("autocast on CUDA", autocast_cuda, now.autocast_cuda);
-  if (autocast_cpu_dtype != now.autocast_cpu_dtype)
-    return changed("autocast's dtype on the CPU", autocast_cpu_dtype, now.autocast_cpu_dtype);
-  if (autocast_cuda_dtype != now.autocast_cuda_dtype)
-    return changed("autocast's dtype on CUDA", autocast_cuda_dtype, now.autocast_cuda_dtype);
+  for (size_t i = 0; i < target_devices().size(); ++i) {
+    const auto device = c10::DeviceTypeName(target_devices()[i], /*lower_case=*/true);
+    if (autocast[i].enabled != now.autocast[i].enabled)
+      return changed("autocast on " + device, autocast[i].enabled, now.autocast[i].enabled);
+    if (autocast[i].dtype != now.autocast[i].dtype)
+      return changed("autocast's dtype on " + device, autocast[i].dtype, now.autocast[i].dtype);
+  }
   if (deterministic != now.deterministic)
     return changed("deterministic algorithms", deterministic, now.deterministic);
   if (fill_empty != now.fill_empty) return changed("filling of empty tensors", fill_empty, now.fill_empty);
   if (flash_attention != now.flash_attention ||
       memory_efficient_attention != now.memory_efficient_attention || math_attention != now.math_attention)
-    return "the kinds of attention that may be used are others";
+    return "the kinds of attention that may be used are not those the program was compiled for";
   return changed("the default dtype", default_dtype, now.default_dtype);
 }
 
@@ -199,13 +221,15 @@ std::string ArgumentGuards::difference(const std::vector<at::Tensor>& tensors,
                                        const std::vector<int64_t>& fixed) const {
   if (tensors.size() != tensors_.size())
     return changed("the number of tensors", tensors_.size(), tensors.size());
-  if (fixed != fixed_) return "an argument that is no tensor has another value";
+  if (fixed != fixed_)
+    return "an argument that is not a tensor (a number, a string, a length) has another value";
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!tensors_[i].holds(tensors[i]))
       return "argument " + std::to_string(i) + ": " + tensors_[i].difference(tensors[i]);
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (first_same(tensors, i) != same_[i]) return "other arguments are the same tensor";
-  return "other arguments share memory";
+    if (first_same(tensors, i) != same_[i])
+      return "which arguments are the same tensor has changed since the program was compiled";
+  return "which arguments share memory has changed since the program was compiled";
 }
 
 std::vector<std::string> ArgumentGuards::to_strings() const {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -33,14 +34,22 @@ class TensorGuard {
 };
 
 /// The state of the thread and the process that decides what operators do.
-struct Surroundings {
-  bool grad, inference, autocast_cpu, autocast_cuda, deterministic, fill_empty;
-  bool flash_attention, memory_efficient_attention, math_attention;
-  at::ScalarType autocast_cpu_dtype, autocast_cuda_dtype, default_dtype;
-  bool operator==(const Surroundings&) const = default;
+struct GlobalState {
+  struct Autocast {
+    bool enabled = false;
+    at::ScalarType dtype = at::kFloat;
+    bool operator==(const Autocast&) const = default;
+  };
+  static constexpr size_t max_targets = 4;
 
-  static Surroundings now();
-  std::string difference(const Surroundings& now) const;
+  bool grad, inference, deterministic, fill_empty;
+  bool flash_attention, memory_efficient_attention, math_attention;
+  at::ScalarType default_dtype;
+  std::array<Autocast, max_targets> autocast;  ///< by the device of each target, in the order of their list
+  bool operator==(const GlobalState&) const = default;
+
+  static GlobalState now();
+  std::string difference(const GlobalState& now) const;
 };
 
 /// Of a program that writes into some of its inputs: no other input lies in the same memory, else a write

@@ -78,6 +78,18 @@ bool changes_slots(const Capture& capture) {
   });
 }
 
+CapturedFunction without_values(const Capture& capture) {
+  return {.graph = ir::clone(capture.graph),
+          .sources = capture.sources,
+          .outside = capture.outside,
+          .generators = capture.generators,
+          .outputs = capture.outputs,
+          .mutations = capture.mutations,
+          .gradients = capture.gradients,
+          .tangent_inputs = capture.tangent_inputs,
+          .forward_results = capture.forward_results};
+}
+
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.
 ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   const auto* loss = graph.results().empty() ? nullptr : graph.results()[0];
@@ -89,7 +101,7 @@ ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
 
 }  // namespace
 
-Bindings forward_bindings(const Capture& capture, const Parts& parts, const CompileOptions& options) {
+Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, const CompileOptions& options) {
   const auto& inputs = parts.forward_inputs;
   Bindings bindings{.keep_results = !parts.backward};
   for (const auto& mutation : capture.mutations) {
@@ -107,53 +119,47 @@ Bindings forward_bindings(const Capture& capture, const Parts& parts, const Comp
 }
 
 Program::Program(const Capture& capture, const CompileOptions& options)
-    : captured_(ir::clone(capture.graph)),
-      sources_(capture.sources),
-      outside_(capture.outside),
-      generators_(capture.generators),
-      outputs_(capture.outputs),
-      mutations_(capture.mutations),
-      gradients_(capture.gradients),
-      forward_results_(capture.forward_results),
-      options_(options) {
+    : captured_(without_values(capture)), options_(options) {
   find_dependent_outputs();
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
-  auto parts = parts_of(capture, options.backend);
+  auto parts = program_graphs(capture, options.backend);
   const auto bindings = forward_bindings(capture, parts, options);
   forward_inputs_ = std::move(parts.forward_inputs);
   backward_inputs_ = std::move(parts.backward_inputs);
   read_again_ = std::move(parts.read_again);
   if (changes_slots(capture) && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
-  forward_ = build(std::move(parts.forward), generators_, options, bindings);
+  forward_ = build(std::move(parts.forward), captured_.generators, options, bindings);
   if (!parts.backward) return;
   if (tangent_types_.size() > 1) backward_graph_ = ir::clone(*parts.backward);
-  backward_ = build(std::move(*parts.backward), generators_, options_, backward_bindings());
+  backward_ = build(std::move(*parts.backward), captured_.generators, options_, backward_bindings());
 }
 
-const Program::Partial& Program::backward_without(const std::vector<bool>& absent) const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
-  if (const auto found = partials_.find(absent); found != partials_.end()) return found->second;
+const Program::PartialBackward& Program::backward_without(const std::vector<bool>& absent) const {
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
+  if (const auto found = partial_backwards_.find(absent); found != partial_backwards_.end())
+    return found->second;
   auto graph = autograd::without_tangents(*backward_graph_, absent);
-  auto run = build(std::move(graph.graph), generators_, options_, backward_bindings());
+  auto run = build(std::move(graph.graph), captured_.generators, options_, backward_bindings());
   has_unchecked_.store(true, std::memory_order_release);
-  return partials_.emplace(absent, Partial{std::move(run), std::move(graph.zeros)}).first->second;
+  return partial_backwards_.emplace(absent, PartialBackward{std::move(run), std::move(graph.zeros)})
+      .first->second;
 }
 
 std::vector<std::vector<bool>> Program::partial_backwards() const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
   std::vector<std::vector<bool>> all;
-  all.reserve(partials_.size());
-  for (const auto& [absent, partial] : partials_) all.push_back(absent);
+  all.reserve(partial_backwards_.size());
+  for (const auto& [absent, partial] : partial_backwards_) all.push_back(absent);
   return all;
 }
 
 void Program::note_checked(size_t partial_backwards) const {
-  const std::lock_guard<std::mutex> lock(partials_guard_);
-  if (partials_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
+  const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
+  if (partial_backwards_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
 }
 
-Parts parts_of(const Capture& capture, Backend backend) {
-  Parts parts;
+ProgramGraphs program_graphs(const Capture& capture, Backend backend) {
+  ProgramGraphs parts;
   auto joint = ir::clone(capture.graph);
   if (capture.gradients.empty()) {
     for (size_t i = 0; i < capture.sources.size(); ++i) parts.forward_inputs.push_back(i);
@@ -178,24 +184,25 @@ Parts parts_of(const Capture& capture, Backend backend) {
 /// Outputs that others are computed from: a gradient by one of them would have to count these in.
 void Program::find_dependent_outputs() {
   std::vector<const ir::Value*> values;
-  for (const auto& output : outputs_)
+  for (const auto& output : captured_.outputs)
     if (output.kind == Output::Kind::computed && output.requires_grad)
-      values.push_back(captured_.results()[output.index]);
+      values.push_back(captured_.graph.results()[output.index]);
   computed_from_.assign(values.size(), {});
   for (size_t i = 0; values.size() > 1 && i < values.size(); ++i) {
-    const auto reached = reached_from(values[i], captured_);
+    const auto reached = reached_from(values[i], captured_.graph);
     for (size_t k = 0; k < values.size(); ++k)
       if (k != i && values[k] != values[i] && reached.contains(values[k])) computed_from_[k].push_back(i);
   }
 }
 
-Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
-  Pass pass;
+Program::ForwardPass Program::forward(std::vector<at::Tensor> inputs) const {
+  ForwardPass pass;
   pass.results = forward_->run(trains() ? pick(inputs, forward_inputs_) : inputs, /*in_place=*/true);
   if (trains()) {
-    pass.saved.assign(std::make_move_iterator(pass.results.begin() + static_cast<int64_t>(forward_results_)),
-                      std::make_move_iterator(pass.results.end()));
-    pass.results.resize(forward_results_);
+    pass.saved.assign(
+        std::make_move_iterator(pass.results.begin() + static_cast<int64_t>(captured_.forward_results)),
+        std::make_move_iterator(pass.results.end()));
+    pass.results.resize(captured_.forward_results);
     // An output gets history; if it is saved too, that would be a circle of owners. And its new owner may
     // write into it: the version, which they share, tells.
     for (size_t i = 0; i < pass.saved.size(); ++i)
@@ -215,7 +222,7 @@ Program::Pass Program::forward(std::vector<at::Tensor> inputs) const {
 
 /// data() and torch's C++ optimizers write past the version. What a Residency takes away and brings back, it
 /// does not change.
-void Program::note_contents(Pass& pass) const {
+void Program::note_contents(ForwardPass& pass) const {
   if (Residency::current()) return;
   constexpr runtime::Fingerprint::Effort samples{.uses = 1, .part_bytes = 0};
   for (const size_t i : read_again_) {
@@ -228,7 +235,7 @@ void Program::note_contents(Pass& pass) const {
   }
 }
 
-void Program::check_unchanged(const Pass& pass) const {
+void Program::check_unchanged(const ForwardPass& pass) const {
   const auto refuse_saved = [] {
     throw Error(
         "[autograd] an output of a compiled function that its backward pass needs has been changed in place. "
@@ -238,7 +245,7 @@ void Program::check_unchanged(const Pass& pass) const {
     throw Error(
         "[autograd] an input that the backward pass of a compiled function needs has been changed in place "
         "since the forward pass: " +
-        captured_.input_name(backward_inputs_[i]) +
+        captured_.graph.input_name(backward_inputs_[i]) +
         ". Change it after the backward pass, or give the function a copy");
   };
   for (const auto& [i, version] : pass.saved_versions)
@@ -246,7 +253,7 @@ void Program::check_unchanged(const Pass& pass) const {
   for (size_t i = 0; i < backward_inputs_.size(); ++i) {
     const auto& input = pass.inputs[backward_inputs_[i]];
     if (version_of(input) != pass.versions[i] ||
-        !is_of(input, captured_.inputs()[backward_inputs_[i]]->type()))
+        !is_of(input, captured_.graph.inputs()[backward_inputs_[i]]->type()))
       refuse_input(i);
   }
   const size_t saved = pass.saved.size();
@@ -258,7 +265,7 @@ void Program::check_unchanged(const Pass& pass) const {
   }
 }
 
-std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tensor>& tangents,
+std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last) const {
   check_unchanged(pass);
   auto arguments = last ? std::move(pass.saved) : pass.saved;
@@ -271,7 +278,7 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
   }
   auto* run = backward_.get();
   const auto is_absent = [](bool flag) { return flag; };
-  if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(gradients_.size());
+  if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(captured_.gradients.size());
   if (std::ranges::any_of(absent, is_absent)) {
     const auto& partial = backward_without(absent);
     for (const auto& type : partial.zeros) arguments.push_back(zeros_of(type));
@@ -279,11 +286,11 @@ std::vector<at::Tensor> Program::backward(Pass& pass, const std::vector<at::Tens
   }
   const auto found = run->run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;
-  gradients.reserve(gradients_.size());
-  for (const auto& gradient : gradients_) {
+  gradients.reserve(captured_.gradients.size());
+  for (const auto& gradient : captured_.gradients) {
     bool reached = false;
     for (size_t i = 0; i < absent.size(); ++i) reached |= !absent[i] && gradient.by[i];
-    gradients.push_back(gradient.result && reached ? found[*gradient.result - forward_results_]
+    gradients.push_back(gradient.result && reached ? found[*gradient.result - captured_.forward_results]
                                                    : at::Tensor());
   }
   // Autograd keeps a gradient that nobody else has as it is, and adds to it in place.
@@ -314,10 +321,10 @@ at::Tensor with_bit(const at::Tensor& result, bool conj) {
 }  // namespace
 
 /// The outputs that are not views of other outputs.
-std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
-  std::vector<at::Tensor> outputs(outputs_.size());
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    const auto& output = outputs_[i];
+std::vector<at::Tensor> Program::outputs_of(const ForwardPass& pass) const {
+  std::vector<at::Tensor> outputs(captured_.outputs.size());
+  for (size_t i = 0; i < captured_.outputs.size(); ++i) {
+    const auto& output = captured_.outputs[i];
     if (output.kind == Output::Kind::input)
       outputs[i] = pass.inputs[output.index];
     else if (output.kind == Output::Kind::view)
@@ -334,15 +341,15 @@ std::vector<at::Tensor> Program::outputs_of(const Pass& pass) const {
 /// Equal values are computed once and copies that change nothing are left out, but the caller has the right
 /// to change one output alone. And an output lies in its memory where it lies in eager code: an operator may
 /// go by where its argument begins, which is not the same in each call.
-void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const {
+void Program::separate(const ForwardPass& pass, std::vector<at::Tensor>& outputs) const {
   std::call_once(looked_for_shared_, [&] {
     std::unordered_set<const c10::StorageImpl*> owned;
     std::unordered_set<size_t> bases;
-    shared_.assign(outputs_.size(), false);
+    shared_.assign(captured_.outputs.size(), false);
     for (const auto& input : pass.inputs)
       if (const auto* storage = storage_of(input)) owned.insert(storage);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const auto& output = outputs_[i];
+      const auto& output = captured_.outputs[i];
       if (output.kind == Output::Kind::computed && outputs[i].defined())
         shared_[i] = !owned.insert(storage_of(outputs[i])).second;
       if (output.kind == Output::Kind::piece && bases.insert(output.index).second)
@@ -351,7 +358,7 @@ void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const
     }
   });
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto& output = outputs_[i];
+    const auto& output = captured_.outputs[i];
     if (output.kind == Output::Kind::computed && outputs[i].defined() &&
         (shared_[i] || outputs[i].storage_offset() != output.offset))
       outputs[i] = copy_as_it_lies(outputs[i], output.offset);
@@ -361,28 +368,28 @@ void Program::separate(const Pass& pass, std::vector<at::Tensor>& outputs) const
     if (!base.shared && result.storage_offset() == base.offset) continue;
     const auto copy = copy_as_it_lies(result, base.offset);
     for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs_[i].kind == Output::Kind::piece && outputs_[i].index == base.result)
-        outputs[i] = strided_view(copy, outputs_[i]);
+      if (captured_.outputs[i].kind == Output::Kind::piece && captured_.outputs[i].index == base.result)
+        outputs[i] = strided_view(copy, captured_.outputs[i]);
   }
 }
 
 /// Whether it depends on one of the leaves that require a gradient just now.
 bool Program::has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const {
   for (size_t i = 0; i < leaves.size(); ++i)
-    if (leaves[i].defined() && leaves[i].requires_grad() && gradients_[i].by[tangent]) return true;
+    if (leaves[i].defined() && leaves[i].requires_grad() && captured_.gradients[i].by[tangent]) return true;
   return false;
 }
 
 /// Gives outputs their history: those that depend on what requires a gradient now.
-void Program::differentiate(const std::shared_ptr<Pass>& pass, const std::vector<at::Tensor>& outputs,
+void Program::differentiate(const std::shared_ptr<ForwardPass>& pass, const std::vector<at::Tensor>& outputs,
                             const std::vector<at::Tensor>& leaves) const {
   const auto asks = [](const at::Tensor& leaf) { return !leaf.defined() || leaf.requires_grad(); };
   const bool all = std::ranges::all_of(leaves, asks);
   std::vector<at::Tensor> differentiated;
   std::vector<size_t> tangent_of;  // in the order of these, among all tangents
   std::vector<std::optional<size_t>> place_of;
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (outputs_[i].kind != Output::Kind::computed || !outputs_[i].requires_grad) continue;
+  for (size_t i = 0; i < captured_.outputs.size(); ++i) {
+    if (captured_.outputs[i].kind != Output::Kind::computed || !captured_.outputs[i].requires_grad) continue;
     const size_t tangent = place_of.size();
     const bool depends = all || has_gradient_by(tangent, leaves);
     place_of.push_back(depends ? std::optional(differentiated.size()) : std::nullopt);
@@ -409,9 +416,9 @@ void Program::differentiate(const std::shared_ptr<Pass>& pass, const std::vector
       /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
 }
 
-std::vector<at::Tensor> Program::finish(Pass&& finished) const {
-  const auto pass = std::make_shared<Pass>(std::move(finished));
-  for (const auto& mutation : mutations_) {
+std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
+  const auto pass = std::make_shared<ForwardPass>(std::move(finished));
+  for (const auto& mutation : captured_.mutations) {
     auto& input = pass->inputs[mutation.input];
     if (input.is_same(pass->results[mutation.result])) {
       if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
@@ -424,17 +431,42 @@ std::vector<at::Tensor> Program::finish(Pass&& finished) const {
   pass->results.clear();
   auto leaves = std::move(pass->leaves);
   if (leaves.empty())
-    for (const auto& gradient : gradients_) leaves.push_back(pass->inputs[gradient.input]);
+    for (const auto& gradient : captured_.gradients) leaves.push_back(pass->inputs[gradient.input]);
   // What the outputs do not depend on has no place in their history.
   for (size_t i = 0; i < leaves.size(); ++i)
-    if (!gradients_[i].result) leaves[i] = at::Tensor();
+    if (!captured_.gradients[i].result) leaves[i] = at::Tensor();
   if (trains()) differentiate(pass, outputs, leaves);
-  for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (outputs_[i].kind == Output::Kind::part)
-      outputs[i] = strided_view(outputs[outputs_[i].index], outputs_[i]);
-    if (outputs_[i].kind == Output::Kind::same) outputs[i] = outputs[outputs_[i].index];
+  for (size_t i = 0; i < captured_.outputs.size(); ++i) {
+    if (captured_.outputs[i].kind == Output::Kind::part)
+      outputs[i] = strided_view(outputs[captured_.outputs[i].index], captured_.outputs[i]);
+    if (captured_.outputs[i].kind == Output::Kind::same) outputs[i] = outputs[captured_.outputs[i].index];
   }
   return outputs;
+}
+
+namespace {
+
+class Run final : public verify::CheckedRun {
+ public:
+  Run(const Program& program, Program::ForwardPass pass) : program_(program), pass_(std::move(pass)) {}
+  const std::vector<at::Tensor>& results() const override { return pass_.results; }
+  std::vector<at::Tensor> backward(const std::vector<at::Tensor>& tangents) override {
+    return program_.backward(pass_, tangents);
+  }
+  std::vector<at::Tensor> finish(std::vector<at::Tensor> leaves) override {
+    pass_.leaves = std::move(leaves);
+    return program_.finish(std::move(pass_));
+  }
+
+ private:
+  const Program& program_;
+  Program::ForwardPass pass_;
+};
+
+}  // namespace
+
+std::unique_ptr<verify::CheckedRun> Program::run_forward(std::vector<at::Tensor> inputs) const {
+  return std::make_unique<Run>(*this, forward(std::move(inputs)));
 }
 
 std::vector<const Executable*> Program::executables() const {

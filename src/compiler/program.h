@@ -13,32 +13,32 @@
 #include "runtime/executable.h"
 #include "runtime/fingerprint.h"
 #include "runtime/prepared.h"
+#include "verify/checked_program.h"
 
 namespace graft {
 
 /// The graphs of a capture that are compiled: all of it, or cut into forward and backward.
-struct Parts {
+struct ProgramGraphs {
   ir::Graph forward;
   std::vector<size_t> forward_inputs;  ///< of the captured graph
   std::optional<ir::Graph> backward;
   std::vector<size_t> backward_inputs;  ///< that the backward part takes directly, after the saved values
   std::vector<size_t> read_again;       ///< of both, for calls of the forward part that run again
 };
-Parts parts_of(const Capture& capture, Backend backend);
+ProgramGraphs program_graphs(const Capture& capture, Backend backend);
 
 /// What the forward part may do with its inputs and results.
-Bindings forward_bindings(const Capture& capture, const Parts& parts, const CompileOptions& options);
+Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, const CompileOptions& options);
 
-class Program : public std::enable_shared_from_this<Program> {
+class Program final : public verify::CheckedProgram, public std::enable_shared_from_this<Program> {
  public:
   Program(const Capture& capture, const CompileOptions& options);
 
-  const std::vector<Source>& sources() const { return sources_; }
-  const std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>>& outside() const { return outside_; }
-  bool trains() const { return backward_ != nullptr; }
+  const CapturedFunction& captured() const override { return captured_; }
+  bool trains() const override { return backward_ != nullptr; }
 
   /// What the forward pass computes: the graph's forward results, and what the backward pass will need.
-  struct Pass {
+  struct ForwardPass {
     std::vector<at::Tensor> inputs;  ///< of the graph, without tangents
     std::vector<at::Tensor> results;
     std::vector<at::Tensor> saved;
@@ -52,60 +52,47 @@ class Program : public std::enable_shared_from_this<Program> {
     std::vector<std::pair<size_t, runtime::Fingerprint>> contents;
   };
   /// It may change the inputs that finish() would change.
-  Pass forward(std::vector<at::Tensor> inputs) const;
+  ForwardPass forward(std::vector<at::Tensor> inputs) const;
   /// Gradients, one for each of the capture's. Tangents may be undefined and of any strides.
   /// `last`: what was saved is not needed again, and goes as it is used.
-  std::vector<at::Tensor> backward(Pass& pass, const std::vector<at::Tensor>& tangents,
+  std::vector<at::Tensor> backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                    bool last = false) const;
-  /// The backward passes there are for calls some of whose outputs nobody used: for each of them a flag for
-  /// every tangent that is absent.
-  std::vector<std::vector<bool>> partial_backwards() const;
+  std::vector<std::vector<bool>> partial_backwards() const override;
   /// One of these was made after the last watched call.
   bool has_unchecked_backward() const { return has_unchecked_.load(std::memory_order_acquire); }
-  /// So many of them have been compared with eager code, all there were.
-  void note_checked(size_t partial_backwards) const;
+  void note_checked(size_t partial_backwards) const override;
 
   /// Writes the new values of mutated inputs into them and gives the function's outputs, with history.
-  std::vector<at::Tensor> finish(Pass&& pass) const;
+  std::vector<at::Tensor> finish(ForwardPass&& pass) const;
 
-  const std::vector<Output>& outputs() const { return outputs_; }
-  const std::vector<Mutation>& mutations() const { return mutations_; }
-  const std::vector<Gradient>& gradients() const { return gradients_; }
-  const std::vector<at::Generator>& generators() const { return generators_; }
-  size_t forward_results() const { return forward_results_; }
+  /// The three above, for whoever compares them with eager code.
+  std::unique_ptr<verify::CheckedRun> run_forward(std::vector<at::Tensor> inputs) const override;
+
   std::vector<const Executable*> executables() const;
-  const ir::Graph& captured_graph() const { return captured_; }
 
  private:
-  void note_contents(Pass& pass) const;
-  void check_unchanged(const Pass& pass) const;
+  void note_contents(ForwardPass& pass) const;
+  void check_unchanged(const ForwardPass& pass) const;
   void find_dependent_outputs();
   bool has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const;
-  std::vector<at::Tensor> outputs_of(const Pass& pass) const;
-  void differentiate(const std::shared_ptr<Pass>& pass, const std::vector<at::Tensor>& outputs,
+  std::vector<at::Tensor> outputs_of(const ForwardPass& pass) const;
+  void differentiate(const std::shared_ptr<ForwardPass>& pass, const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& leaves) const;
-  void separate(const Pass& pass, std::vector<at::Tensor>& outputs) const;
+  void separate(const ForwardPass& pass, std::vector<at::Tensor>& outputs) const;
 
-  ir::Graph captured_;
-  std::vector<Source> sources_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside_;
-  std::vector<at::Generator> generators_;
-  std::vector<Output> outputs_;
-  std::vector<Mutation> mutations_;
-  std::vector<Gradient> gradients_;
-  size_t forward_results_ = 0;
+  CapturedFunction captured_;
   std::unique_ptr<Executable> forward_, backward_;
-  /// Backward passes of calls some of whose outputs nobody used, by flags for these. Made when they are
+  /// Backward passes of calls some of whose outputs nobody used, by flags for these. FlatResult when they are
   /// needed, from the graph.
-  struct Partial {
+  struct PartialBackward {
     std::unique_ptr<Executable> run;
     std::vector<ir::TensorType> zeros;  ///< inputs after all others
   };
-  const Partial& backward_without(const std::vector<bool>& absent) const;
+  const PartialBackward& backward_without(const std::vector<bool>& absent) const;
   CompileOptions options_;
   std::optional<ir::Graph> backward_graph_;
-  mutable std::mutex partials_guard_;
-  mutable std::map<std::vector<bool>, Partial> partials_;
+  mutable std::mutex partial_backwards_guard_;
+  mutable std::map<std::vector<bool>, PartialBackward> partial_backwards_;
   mutable std::atomic<bool> has_unchecked_{false};
   std::vector<size_t> forward_inputs_, backward_inputs_;  // of the joint graph
   std::vector<size_t> read_again_;

@@ -34,7 +34,7 @@ class Row {
 
   /// Speculative sampling (Leviathan et al. 2023): a guess that was drawn by q is kept with probability
   /// min(1, p / q), else a token is drawn by what p has more than q. Either way it is a draw by p. Whether
-  /// the guess was kept, and whether the row goes on.
+  /// the guess was kept, and whether the row continues.
   std::pair<bool, bool> judge(const at::Tensor& logits, int64_t guess, const at::Tensor& drawn_by) {
     const auto p = choose_.probabilities(logits, sequence(), length_), q = drawn_by.unsqueeze(0);
     const auto at_guess = [guess](const at::Tensor& x) { return x.select(1, guess).item<double>(); };

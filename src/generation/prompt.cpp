@@ -26,7 +26,7 @@ void check_given(const ModelInputs& given) {
     if (is_given)
       throw UsageError(std::string("[generate] a prompt has input_ids and attention_mask; there is ") + name +
                        " too, which is not supported");
-  if (!given.input_ids.defined()) throw UsageError("[generate] there are no input_ids to go on with");
+  if (!given.input_ids.defined()) throw UsageError("[generate] there are no input_ids to continue");
   const auto& ids = given.input_ids;
   if (ids.dim() != 2 || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt))
     throw UsageError("[generate] input_ids must be [batch, seq] of int64 or int32");
@@ -71,7 +71,8 @@ void check_mask(const at::Tensor& mask) {
   check_rows(mask);
   if (mask.select(1, mask.size(1) - 1).eq(0).any().item<bool>())
     log_warning(
-        "[generate] rows of the prompt end with padding: put it on the left, for the model goes on after the "
+        "[generate] rows of the prompt end with padding: put it on the left, for the model continues after "
+        "the "
         "last column");
 }
 

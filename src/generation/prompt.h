@@ -1,4 +1,4 @@
-// A prompt made ready: checked, with its mask and its positions, and how far it is to be gone on with.
+// A prompt made ready: checked, with its mask and its positions, and how far it is to be continued.
 #pragma once
 #include "graft/generate.h"
 
@@ -24,7 +24,7 @@ struct Prompt {
 /// Whether an encoder reads the prompt and a decoder writes.
 bool is_encoder_decoder(const PreTrainedModel& model);
 
-/// UsageError for what cannot be gone on with.
+/// UsageError for what cannot be continued.
 Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
                int64_t virtual_tokens = 0);
 

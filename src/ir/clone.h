@@ -8,7 +8,7 @@ namespace graft::ir {
 
 using ValueMap = std::unordered_map<const Value*, Value*>;
 
-/// Same inputs, nodes, results and scopes. Ids are the original's order, counted anew.
+/// Same inputs, nodes, results and scopes. Ids are the original's order, counted again.
 Graph clone(const Graph& graph, ValueMap* map = nullptr);
 
 /// Appends the call to a graph, over what the map has for its values; the map then has its outputs, too.

@@ -122,7 +122,7 @@ std::shared_ptr<KVCache> cache_for_layers(const ModelInputs& inputs, bool recomp
   if (!recompute) return inputs.past_key_values;
   if (inputs.past_key_values && inputs.past_key_values->seen() > 0)
     throw UsageError(
-        "[models] gradient checkpointing in training cannot go on from a cache that holds tokens");
+        "[models] gradient checkpointing in training cannot continue from a cache that holds tokens");
   return nullptr;
 }
 

@@ -8,7 +8,7 @@ namespace graft::nn {
 
 /// x, with the module's weights there; the gradient of x is the last thing they were needed for.
 at::Tensor entered(const torch::nn::Module& module, const at::Tensor& x);
-/// y, with the weights gone; they come back before the gradient of y goes on.
+/// y, with the weights gone; they come back before the gradient of y continues.
 at::Tensor left(const torch::nn::Module& module, const at::Tensor& y);
 
 /// body(x), with the module's weights there, and in the backward pass again.

@@ -1,4 +1,4 @@
-// Half precision on a CPU that has no instructions for it: ATen's products of bfloat16 then go element by
+// Half precision on a target that has no instructions for it: ATen's products of bfloat16 then go element by
 // element, hundreds of times slower than the same in float32. So products, convolutions and attention are
 // computed in float32 and rounded to what they were; the casts become part of neighbouring kernels.
 //

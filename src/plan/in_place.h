@@ -18,7 +18,7 @@ bool is_seen_otherwise(const ir::Graph& graph, const ir::Value& result, const ir
 std::optional<size_t> kernel_that_may_write_into(const ir::Graph& graph, const codegen::Schedule& schedule,
                                                  const ir::Value& result, const ir::Value& input);
 
-/// The same of a result that is an index_copy into the input: some rows are written anew (a key/value
+/// The same of a result that is an index_copy into the input: some rows are written again (a key/value
 /// cache's), and the others may stay where they are, since nobody reads the input as it was afterwards.
 std::optional<size_t> call_that_may_write_rows_into(const ir::Graph& graph, const codegen::Schedule& schedule,
                                                     const ir::Value& result, const ir::Value& input);

@@ -45,7 +45,7 @@ std::vector<Made> all_made(const Steps& steps, const std::unordered_set<const ir
   return all;
 }
 
-/// What a call takes for itself while it runs: convolutions lay their arguments out anew. Nobody says how
+/// What a call takes for itself while it runs: convolutions lay their arguments out again. Nobody says how
 /// much that is; about as much as the largest of them.
 std::vector<int64_t> scratch_of(const Steps& steps) {
   std::vector<int64_t> bytes;

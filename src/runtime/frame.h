@@ -8,7 +8,7 @@
 #include "runtime/device.h"
 #include "runtime/kept_memory.h"
 #include "runtime/packed_product.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft::runtime {
 
@@ -17,7 +17,7 @@ struct Frame {
   std::vector<at::Tensor> table;                                     // by slot
   std::vector<KeptMemory> kept;                                      // by slot
   std::vector<std::shared_ptr<const PackedProduct::Packed>> packed;  // by place among the packed products
-  std::vector<SeenPair> watched;  // of these, those whose weights others may write into
+  std::vector<StampedTensor> watched;  // of these, those whose weights others may write into
   std::vector<void*> pointers;
   std::vector<char> in_use;  // columns of the routing table that have a row
   std::shared_ptr<RunContext> context;

@@ -10,7 +10,7 @@
 namespace graft {
 namespace {
 
-// torch's allocators, CPU and CUDA, report to whoever holds this slot of the thread's debug info.
+// torch's allocators, of all devices, report to whoever holds this slot of the thread's debug info.
 class Listener : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {

@@ -14,7 +14,7 @@ class MemoryMeter {
 
   /// The most bytes held at once over what was held at the start.
   int64_t peak() const;
-  /// From now on the peak counts anew; what is held now stays counted.
+  /// From now on it is the peak since this call; what is held now stays counted.
   void start_again();
 
  private:

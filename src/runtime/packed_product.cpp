@@ -14,20 +14,20 @@ std::shared_ptr<const PackedProduct::Packed> PackedProduct::packed_for(const at:
     const std::lock_guard<std::mutex> lock(guard_);
     packed_ = std::move(packed);
   };
-  if (!runtime::SeenTensor::can_be_seen(weight)) return nullptr;
-  if (auto known = latest(); known && known->seen.is(weight)) return known;
+  if (!runtime::TensorStamp::can_be_stamped(weight)) return nullptr;
+  if (auto known = latest(); known && known->stamp.matches(weight)) return known;
   const std::lock_guard<std::mutex> lock(packing_);
   if (auto known = latest()) {
-    if (known->seen.is(weight)) return known;  // another thread has laid it out
-    if (known->seen.is_in_training(weight)) {  // it would be laid out in every call
-      if (known->tensor.defined()) set(std::make_shared<Packed>(Packed{{}, known->seen}));
+    if (known->stamp.matches(weight)) return known;  // another thread has laid it out
+    if (known->stamp.is_in_training(weight)) {       // it would be laid out in every call
+      if (known->tensor.defined()) set(std::make_shared<Packed>(Packed{{}, known->stamp}));
       return nullptr;
     }
   }
-  auto made = std::make_shared<Packed>(Packed{{}, runtime::SeenTensor(weight, effort_)});
+  auto made = std::make_shared<Packed>(Packed{{}, runtime::TensorStamp(weight, effort_)});
   made->tensor = pack(weight.detach());
   // Somebody may have written into it meanwhile: what was read is neither the old nor the new.
-  set(made->seen.is(weight) || made->seen.is_in_training(weight) ? made : nullptr);
+  set(made->stamp.matches(weight) || made->stamp.is_in_training(weight) ? made : nullptr);
   return made;
 }
 

@@ -9,7 +9,7 @@
 
 #include "cache/choices.h"
 #include "runtime/epilogue.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft {
 
@@ -34,11 +34,11 @@ class PackedProduct {
   /// A weight laid out.
   struct Packed {
     at::Tensor tensor;
-    runtime::SeenTensor seen;
+    runtime::TensorStamp stamp;
   };
   /// The weight as it is now; null where there is no telling when it changes: then a product is a plain one.
   std::shared_ptr<const Packed> packed_for(const at::Tensor& weight);
-  /// The next one to ask has the weight laid out anew.
+  /// The next one to ask has the weight laid out again.
   void forget();
 
   /// The bias may be undefined. Threads may call at once.

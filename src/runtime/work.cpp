@@ -44,8 +44,8 @@ void PackedWork::run(Frame& frame, bool) const {
 }
 
 void PackedWork::watch_weight(Frame& frame) const {
-  if (const auto& packed = frame.packed[number_]; packed && packed->seen.parts() > 0)
-    frame.watched.push_back({&packed->seen, &frame.table[slots_.weight], &name_});
+  if (const auto& packed = frame.packed[number_]; packed && packed->stamp.parts() > 0)
+    frame.watched.push_back({&packed->stamp, &frame.table[slots_.weight], &name_});
 }
 
 void CallWork::run(Frame& frame, bool) const {

@@ -34,4 +34,9 @@ const std::vector<std::string>& code_levels() {
   return levels;
 }
 
+std::string_view library_for(ir::OpKind kind) {
+  if (kind == ir::OpKind::matmul) return "BLAS";
+  return kind == ir::OpKind::convolution ? "oneDNN" : "ATen";
+}
+
 }  // namespace graft::cpu

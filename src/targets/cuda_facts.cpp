@@ -5,7 +5,7 @@
 namespace graft::cuda {
 
 const codegen::Limits& limits() {
-  // No row is short enough for a kernel that goes on over all rows: there is no code for that yet.
+  // No row is short enough for a kernel that continues over all rows: there is no code for that yet.
   static constexpr codegen::Limits limits{
       .nodes = 48,
       .buffers = 20,
@@ -25,6 +25,11 @@ const passes::TargetFacts& facts() {
 const std::vector<std::string>& code_levels() {
   static const std::vector<std::string> levels = {"cuda"};
   return levels;
+}
+
+std::string_view library_for(ir::OpKind kind) {
+  if (kind == ir::OpKind::matmul) return "cuBLAS";
+  return kind == ir::OpKind::convolution ? "cuDNN" : "ATen";
 }
 
 }  // namespace graft::cuda

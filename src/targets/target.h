@@ -1,5 +1,6 @@
 // All that the compiler asks of a target: the machine that code is made for. targets.h has the list of them.
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,11 +8,21 @@
 #include "cache/choices.h"
 #include "codegen/fusion.h"
 #include "codegen/limits.h"
+#include "ir/op_traits.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "runtime/launcher.h"
 
 namespace graft {
+
+/// Settings of the process as they were when this was made: its destructor puts them back.
+class KeptSettings {
+ public:
+  KeptSettings() = default;
+  virtual ~KeptSettings() = default;
+  KeptSettings(const KeptSettings&) = delete;
+  KeptSettings& operator=(const KeptSettings&) = delete;
+};
 
 class Target {
  public:
@@ -37,6 +48,12 @@ class Target {
   virtual std::string code(const codegen::Schedule& schedule, const std::string& level) const = 0;
 
   virtual const runtime::Device& device(const ir::Device& which) const = 0;
+
+  /// The library that computes such calls on this target, for people.
+  virtual std::string_view library_for(ir::OpKind /*kind*/) const { return "ATen"; }
+  /// Held while the eager function runs: what that may change for the whole process and programs of this
+  /// target need. Null where there is nothing.
+  virtual std::unique_ptr<KeptSettings> keep_settings() const { return nullptr; }
 };
 
 }  // namespace graft

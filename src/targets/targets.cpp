@@ -31,4 +31,11 @@ std::vector<std::string> code_levels() {
   return all;
 }
 
+std::vector<std::unique_ptr<KeptSettings>> keep_settings() {
+  std::vector<std::unique_ptr<KeptSettings>> kept;
+  for (const auto* target : targets())
+    if (auto settings = target->keep_settings()) kept.push_back(std::move(settings));
+  return kept;
+}
+
 }  // namespace graft

@@ -1,5 +1,6 @@
 // The list of targets.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,8 @@ const Target& target_for(const ir::Device& device);
 
 /// The levels of `--emit` of all of them, in the order in which a graph goes through them.
 std::vector<std::string> code_levels();
+
+/// Target::keep_settings of all of them.
+std::vector<std::unique_ptr<KeptSettings>> keep_settings();
 
 }  // namespace graft

@@ -1,4 +1,4 @@
-// Rows of a JSONL file as batches: shuffled anew each epoch, padded to the longest row of a batch.
+// Rows of a JSONL file as batches: shuffled for each epoch, padded to the longest row of a batch.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 

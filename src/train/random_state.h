@@ -12,8 +12,8 @@ inline constexpr const char* kRandomFile = "rng_state.safetensors";
 /// All processes have to ask; each is given those of all.
 NamedTensors random_state(ProcessGroup& group);
 
-/// This process goes on where it stood, or the first did, if there were fewer processes. A generator that was
-/// not there begins anew.
+/// This process continues where it stood, or the first did, if there were fewer processes. A generator that
+/// was not there is left as it is.
 void restore_random_state(const SafetensorsFile& from, int rank);
 
 }  // namespace graft::train

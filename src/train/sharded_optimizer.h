@@ -5,7 +5,7 @@
 
 namespace graft::train {
 
-/// By the arguments' `optim`, with the tensors dealt out by their sizes. state() and step() are for all
+/// By the arguments' `optim`, with the tensors distributed by their sizes. state() and step() are for all
 /// processes to call; the first is given the whole state.
 std::unique_ptr<Optimizer> make_sharded_optimizer(const TrainingArguments& arguments,
                                                   const std::vector<Trained>& tensors,

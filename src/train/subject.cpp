@@ -96,7 +96,7 @@ class Adapters : public Subject {
   }
 
   /// Into the tensors that are there, so that they lie in memory as in a run that was never interrupted: some
-  /// products round by that. AdaLoRA's file has only the ranks of the moment: training goes on with all of
+  /// products round by that. AdaLoRA's file has only the ranks of the moment: training continues with all of
   /// them, which are in unsaved().
   void load_to_resume(const fs::path& dir) override {
     for (const auto& [name, from] : folders(dir))

@@ -17,7 +17,7 @@ class Subject {
   virtual void load(const std::filesystem::path& dir) = 0;
   /// The same into the tensors that are there, without a look at anything else; false where that cannot be.
   virtual bool load_in_place(const std::filesystem::path& /*dir*/) { return false; }
-  /// The same, where training goes on with unsaved() on top of it.
+  /// The same, where training continues with unsaved() on top of it.
   virtual void load_to_resume(const std::filesystem::path& dir) { load(dir); }
   /// What training changes and save() does not write whole: the running statistics under an adapter, the
   /// ranks that AdaLoRA may still give back.

@@ -196,7 +196,7 @@ struct Trainer::Impl {
     }
   }
 
-  /// Whatever the processes began with, they go on with the first one's.
+  /// Whatever the processes began with, they continue with the first one's.
   void all_from_first() {
     if (group->size() == 1) return;
     for (const auto& each : subject->tensors()) group->broadcast(each.tensor, 0);
@@ -245,7 +245,7 @@ struct Trainer::Impl {
       }
     } else if (folder->has_checkpoints()) {
       throw UsageError("[train] " + args.output_dir.string() +
-                       " has checkpoints of another run: go on from them with --resume, remove them, or "
+                       " has checkpoints of another run: continue from them with --resume, remove them, or "
                        "choose another folder");
     }
     check_same_position(log.size());
@@ -253,7 +253,7 @@ struct Trainer::Impl {
     return log;
   }
 
-  /// To make an adapter anew may need the weights it is on.
+  /// To make an adapter again may need the weights it is on.
   void load(const std::filesystem::path& dir) {
     if (base && subject->load_in_place(dir)) return;
     if (base) base->gather();
@@ -265,7 +265,7 @@ struct Trainer::Impl {
     const auto all = group->all_gather(at::scalar_tensor(static_cast<int64_t>(step), at::kLong));
     for (size_t rank = 0; rank < all.size(); ++rank)
       if (all[rank].item<int64_t>() != all[0].item<int64_t>())
-        throw Error("[train] rank 0 goes on from step " + std::to_string(all[0].item<int64_t>()) +
+        throw Error("[train] rank 0 continues from step " + std::to_string(all[0].item<int64_t>()) +
                     " and rank " + std::to_string(rank) + " from step " +
                     std::to_string(all[rank].item<int64_t>()) +
                     ": all processes must see the same output folder");

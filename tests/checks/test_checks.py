@@ -69,6 +69,8 @@ INCLUDE_FAULTS = {
     "target siblings": ("src/targets/cuda/a.cpp", '#include "targets/cpu/jit.h"\n', "do not include each other"),
     "one target": ("src/compiler/a.cpp", '#include "targets/cpu_target.h"\n', "src/compiler/a.cpp:1: includes \"targets/cpu_target.h\": ask the interface"),
     "a target's name": ("src/runtime/a.cpp", "auto x = cpu::device();\n", "src/runtime/a.cpp:1: cpu::: ask the interface"),
+    "a library's switch": ("src/verify/a.cpp", "bool x = context.userEnabledMkldnn();\n", "src/verify/a.cpp:1: Mkldnn: ask the interface"),
+    "verify to compiler": ("src/verify/a.cpp", '#include "compiler/program.h"\n', "src/verify stands above src/compiler"),
     "torch in support": ("src/support/a.cpp", "#include <ATen/ATen.h>\n", "src/support/a.cpp:1: this folder is torch-free"),
     "torch through": ("src/ir/a.cpp", '#include "graft/api.h"\n', "torch through graft/api.h -> torch/torch.h"),
     "unknown folder": ("src/misc/a.cpp", "\n", "src/misc/a.cpp:1: this folder is not in the layout"),

@@ -42,7 +42,7 @@ inline Tolerance tolerance_for(at::ScalarType dtype) {
 inline std::string differs(const at::Tensor& got, const at::Tensor& want, Tolerance tolerance) {
   const at::NoGradGuard no_grad;
   std::ostringstream text;
-  if (got.defined() != want.defined()) return got.defined() ? "is there, should not be" : "is missing";
+  if (got.defined() != want.defined()) return got.defined() ? "is a tensor, eager has none" : "is missing";
   if (!got.defined()) return "";
   if (got.sizes() != want.sizes() || got.scalar_type() != want.scalar_type()) {
     text << "is " << got.scalar_type() << got.sizes() << ", should be " << want.scalar_type() << want.sizes();

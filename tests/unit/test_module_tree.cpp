@@ -76,7 +76,7 @@ TEST(ModuleTree, SeesTiesThatGoAndCome) {
   bag->put("b", tied);
   EXPECT_EQ(change_of(tree), "");
   bag->put("c", tied);
-  EXPECT_EQ(change_of(tree), "c is tied to a, was not");
+  EXPECT_EQ(change_of(tree), "c is tied to a now, and was not before");
 }
 
 TEST(ModuleTree, SeesMemoryThatIsSharedOrNoLonger) {
@@ -86,7 +86,7 @@ TEST(ModuleTree, SeesMemoryThatIsSharedOrNoLonger) {
   bag->put("a", flat.slice(0, 0, 3));
   EXPECT_EQ(change_of(apart), "");
   bag->put("b", flat.slice(0, 3, 6));
-  EXPECT_EQ(change_of(apart), "b shares memory with a, did not");
+  EXPECT_EQ(change_of(apart), "b shares memory with a now, and did not before");
   const ModuleTree joined({bag});
   EXPECT_EQ(change_of(joined), "");
   bag->named_parameters()["b"].set_data(at::randn({3}));  // the same tensor with other memory
@@ -100,13 +100,13 @@ TEST(ModuleTree, SeesATensorWhereNoneWas) {
   const ModuleTree tree({bag});
   EXPECT_EQ(change_of(tree), "");
   bag->put("bias", at::randn({3}));
-  EXPECT_EQ(change_of(tree), "bias has a tensor, had none");
+  EXPECT_EQ(change_of(tree), "bias has a tensor now, and had none before");
   bag->put("bias", Tensor());
   bag->put_buffer("mean", at::randn({3}));
-  EXPECT_EQ(change_of(tree), "mean has a tensor, had none");
+  EXPECT_EQ(change_of(tree), "mean has a tensor now, and had none before");
   bag->put_buffer("mean", Tensor());
   bag->put("a", Tensor());
-  EXPECT_EQ(change_of(tree), "a has no tensor, had one");
+  EXPECT_EQ(change_of(tree), "a has no tensor now, and had one before");
 }
 
 struct Tanh : Module {
@@ -168,7 +168,7 @@ TEST(ModuleTree, SeesTheTrainingFlagOfAnyModule) {
   bag->register_module("a", std::make_shared<Tanh>());
   const ModuleTree tree({bag});
   bag->named_children()["a"]->eval();
-  EXPECT_EQ(change_of(tree), "module a is in eval mode, was in training mode");
+  EXPECT_EQ(change_of(tree), "module a is in eval mode now, and was in training mode before");
 }
 
 TEST(TrainingFlag, IsNotedWhenTorchsOwnModulesAskForIt) {

@@ -1,8 +1,8 @@
 // Where a graph is cut into blocks.
 #include <gtest/gtest.h>
 
-#include "compiler/regions.h"
 #include "ir/parser.h"
+#include "runtime/regional_executable.h"
 
 namespace graft {
 namespace {

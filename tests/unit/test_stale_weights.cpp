@@ -14,7 +14,7 @@
 #include "graft/compile.h"
 #include "runtime/fingerprint.h"
 #include "runtime/kept_memory.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 #include "targets/targets.h"
 
 namespace graft {

@@ -176,8 +176,8 @@ class RowRun {
     return child;
   }
 
-  /// First calls over caches that are empty, then over those they filled; the last process goes on. Rows with
-  /// adapters are many: theirs are cold only.
+  /// First calls over caches that are empty, then over those they filled; the last process continues. Rows
+  /// with adapters are many: theirs are cold only.
   std::unique_ptr<Child> first_calls(const Contender& who) {
     if (!who.compiled || row_.work == "load") return first_call(who, folder_ / "no-cache", "cold");
     fs::path cache;

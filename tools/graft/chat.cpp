@@ -116,7 +116,7 @@ class Chat {
       std::cerr << (name == adapter_ ? "* " : "  ") << name << "\n";
   }
 
-  /// In place: nothing is loaded or compiled anew.
+  /// In place: nothing is loaded or compiled again.
   void switch_adapter(const std::string& name) {
     const auto names = peft_ ? peft_->adapter_names() : std::vector<std::string>{};
     if (name == "none" && peft_) {

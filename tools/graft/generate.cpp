@@ -39,7 +39,7 @@ struct GenerateFlags {
 
 void GenerateFlags::add_to(CLI::App& app) {
   model.add_to(app);
-  app.add_option("--prompt", prompts, "Text to go on with; several are one batch");
+  app.add_option("--prompt", prompts, "Text to continue; several are one batch");
   app.add_flag("--chat", chat,
                "Each prompt is a user's message, to be put through the model's chat template");
   app.add_option("--system", system, "With --chat: the system message");

@@ -1,4 +1,4 @@
-// The flags that say how text is gone on with, for the commands that do so.
+// The flags that say how text is continued, for the commands that do so.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <optional>

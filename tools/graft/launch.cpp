@@ -80,7 +80,7 @@ pid_t start(const std::vector<std::string>& words, int rank, const LaunchFlags& 
   const pid_t child = ::fork();
   if (child < 0) throw IoError(std::string("[launch] cannot start a process: ") + std::strerror(errno));
   if (child > 0) return child;
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody goes on alone when the launcher is killed
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody continues alone when the launcher is killed
   if (::getppid() != launcher) std::_Exit(1);
   for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
   ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), /*overwrite=*/0);

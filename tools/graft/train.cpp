@@ -277,7 +277,7 @@ void add_train(CLI::App& app) {
   command->add_flag("--eval-on-start", flags->eval_on_start, "The same before the first step");
   command->add_flag("--assistant-only-loss,!--no-assistant-only-loss", flags->rows.assistant_only_loss,
                     "Of rows with messages, judge what the assistant says (default), or all of it");
-  command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and go on");
+  command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and continue");
   command->add_option("--max-length", flags->rows.max_length, "Cut longer rows of --data");
   command
       ->add_option("--pad-to-multiple-of", flags->rows.pad_to_multiple_of,

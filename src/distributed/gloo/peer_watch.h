@@ -76,7 +76,7 @@ class PeerWatch {
   bool stop_ = false, finished_ = false;
   bool silent_ = false;  ///< rank 0's store does not answer
   std::atomic<int64_t> asked_{0}, answered_{0};
-  std::string cause_;  ///< why the group cannot go on; empty: it can
+  std::string cause_;  ///< why the group cannot continue; empty: it can
   std::vector<std::function<void()>> actions_;
   std::vector<std::weak_ptr<Pending>> pending_;
   std::vector<c10::intrusive_ptr<c10d::Work>> messages_;  ///< waited for

@@ -90,7 +90,7 @@ std::vector<AddedTokens::Span> AddedTokens::split(std::string_view text, bool no
   std::vector<Span> spans;
   size_t done = 0;  // everything before is in spans
   Trie::Match match;
-  // The search goes on where the bare match ended, also where the match is refused or has swallowed more
+  // The search continues where the bare match ended, also where the match is refused or has swallowed more
   // white space: so does Rust's.
   for (size_t from = 0; trie.find(text, from, match); from = match.end) {
     const AddedToken& token = tokens_[match.token];

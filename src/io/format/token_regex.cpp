@@ -184,7 +184,8 @@ std::vector<Stretch> TokenRegex::stretches(std::string_view text) const {
                   std::to_string(text.size()) + " bytes (PCRE2 error " + std::to_string(result) + ")");
     const PCRE2_SIZE* match = pcre2_get_ovector_pointer(data.get());
     const size_t begin = match[0], end = match[1];
-    if (begin == end && end == last_match) {  // an empty match right after the last: go on a character later
+    if (begin == end &&
+        end == last_match) {  // an empty match right after the last: continue a character later
       if (from >= text.size()) break;
       next_code_point(text, from);
       continue;

@@ -1,4 +1,4 @@
-// How a kernel runs on a CPU: which dimension is vectorised, and how the work is dealt out to threads.
+// How a kernel runs on a CPU: which dimension is vectorised, and how the work is distributed to threads.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,12 +18,12 @@ struct Plan {
   int64_t work = 1;    ///< instructions times points, per task: to decide how many tasks a thread gets
   bool rows = false;   ///< the vector dimension is a reduced one
 
-  /// Where there are few tasks and each is long, a reduced dimension is dealt out, too. The kernel then runs
-  /// in stages: one for each phase, in which every part of every task leaves what its reductions came to in
-  /// memory, and a last one for what is stored once. Each stage starts by combining what the parts before it
-  /// left. The parts follow from sizes alone: results do not depend on the number of threads.
-  /// A kernel with reductions over rows has its rows dealt out in parts, and a second stage for what follows.
-  /// A kernel that scatters whole rows has the rows that it adds to dealt out, with no second stage: each
+  /// Where there are few tasks and each is long, a reduced dimension is distributed, too. The kernel then
+  /// runs in stages: one for each phase, in which every part of every task leaves what its reductions came to
+  /// in memory, and a last one for what is stored once. Each stage starts by combining what the parts before
+  /// it left. The parts follow from sizes alone: results do not depend on the number of threads. A kernel
+  /// with reductions over rows has its rows distributed in parts, and a second stage for what follows. A
+  /// kernel that scatters whole rows has the rows that it adds to distributed, with no second stage: each
   /// part (their number is a power of two) walks all points and adds those that go to its own rows, every so
   /// many-th, because what comes often stands together at the start of a vocabulary.
   /// Neighbouring tasks are the parts of a row, or the columns of a part.

@@ -6,6 +6,7 @@
 #include "targets/cpu/launch.h"
 #include "targets/cpu/tuning.h"
 #include "targets/cpu_facts.h"
+#include "targets/cpu_settings.h"
 #include "targets/cpu_target.h"
 
 namespace graft::cpu {
@@ -46,6 +47,8 @@ class CpuTarget : public Target {
   }
 
   const runtime::Device& device(const ir::Device&) const override { return cpu::device(); }
+  std::string_view library_for(ir::OpKind kind) const override { return cpu::library_for(kind); }
+  std::unique_ptr<KeptSettings> keep_settings() const override { return cpu::keep_settings(); }
 };
 
 }  // namespace

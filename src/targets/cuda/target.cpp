@@ -45,6 +45,7 @@ class CudaTarget : public Target {
   }
 
   const runtime::Device& device(const ir::Device& which) const override { return cuda::device(which.index); }
+  std::string_view library_for(ir::OpKind kind) const override { return cuda::library_for(kind); }
 
  private:
   using Objects = std::map<std::string, std::string>;

@@ -17,6 +17,7 @@ class NoTarget : public MissingTarget {
   const codegen::Limits& limits() const override { return cuda::limits(); }
   const passes::TargetFacts& facts() const override { return cuda::facts(); }
   const std::vector<std::string>& code_levels() const override { return cuda::code_levels(); }
+  std::string_view library_for(ir::OpKind kind) const override { return cuda::library_for(kind); }
   /// The text needs no GPU.
   std::string code(const codegen::Schedule& schedule, const std::string&) const override {
     return code_of(schedule);

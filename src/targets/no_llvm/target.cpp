@@ -1,5 +1,6 @@
 // In the place of targets/cpu where graft is built without LLVM.
 #include "targets/cpu_facts.h"
+#include "targets/cpu_settings.h"
 #include "targets/cpu_target.h"
 #include "targets/missing_target.h"
 
@@ -16,6 +17,8 @@ class NoTarget : public MissingTarget {
   const codegen::Limits& limits() const override { return cpu::limits(); }
   const passes::TargetFacts& facts() const override { return cpu::facts(); }
   const std::vector<std::string>& code_levels() const override { return cpu::code_levels(); }
+  std::string_view library_for(ir::OpKind kind) const override { return cpu::library_for(kind); }
+  std::unique_ptr<KeptSettings> keep_settings() const override { return cpu::keep_settings(); }
 };
 
 }  // namespace

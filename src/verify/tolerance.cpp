@@ -1,18 +1,15 @@
-#include "compiler/check.h"
+#include "verify/tolerance.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
-#include <set>
 #include <sstream>
 
 #include "capture/ivalue.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 /// Fractions of the largest value. Deep networks multiply the rounding of one operator; a wrong value is off
@@ -34,7 +31,7 @@ double tolerance_of(at::ScalarType dtype) {
 
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << tensor.scalar_type() << tensor.sizes();
+  text << tensor.scalar_type() << tensor.sizes() << " on " << tensor.device();
   return text.str();
 }
 
@@ -53,8 +50,11 @@ int64_t row_length(const at::Tensor& tensor) {
   return length;
 }
 
-/// By rows, in memory of its own if need be.
+}  // namespace
+
 at::Tensor in_rows(const at::Tensor& tensor) { return tensor.reshape({-1, row_length(tensor)}); }
+
+namespace {
 
 /// As within(), of floats in one pass: a training step has three of them for each parameter. The bits of
 /// floats without their signs are in the order of their sizes, with infinity and NaN above all others.
@@ -92,19 +92,20 @@ bool within(double tolerance, const at::Tensor& got, const at::Tensor& want) {
          apart.le(largest * (row_factor * tolerance)).all().item<bool>();
 }
 
-/// 0 where it is finite; else what stands there.
-at::Tensor odd_ones(const at::Tensor& values) {
+}  // namespace
+
+at::Tensor nonfinite_codes(const at::Tensor& values) {
   return values.masked_fill(values.isfinite(), 0).nan_to_num(/*nan=*/2, /*posinf=*/1, /*neginf=*/-1);
 }
 
-}  // namespace
-
 std::string difference(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in) {
   const at::NoGradGuard no_grad;
-  if (got.defined() != want.defined()) return got.defined() ? "is there, should not be" : "is missing";
+  if (got.defined() != want.defined())
+    return got.defined() ? "compiled code gives a tensor, the eager function gives none"
+                         : "compiled code gives no tensor, the eager function gives one";
   if (!got.defined()) return "";
   if (got.sizes() != want.sizes() || got.scalar_type() != want.scalar_type() || got.device() != want.device())
-    return "is " + describe(got) + ", should be " + describe(want);
+    return "compiled code gives " + describe(got) + ", the eager function gives " + describe(want);
   if (got.numel() == 0) return "";
   if (want.is_complex())
     return difference(at::view_as_real(got.detach().resolve_conj()),
@@ -117,26 +118,25 @@ std::string difference(const at::Tensor& got, const at::Tensor& want, at::Scalar
   const double tolerance = std::max(tolerance_of(want.scalar_type()), tolerance_of(computed_in));
   if (within(tolerance, got.detach(), want.detach())) return "";
   const auto g = in_rows(got.detach().to(at::kDouble)), w = in_rows(want.detach().to(at::kDouble));
-  if (!at::equal(odd_ones(w), odd_ones(g))) return "NaN or infinity stands in other places";
+  if (!at::equal(nonfinite_codes(w), nonfinite_codes(g))) return "NaN or infinity is in different places";
   const auto odd = w.isfinite().logical_not();
   const auto largest = w.masked_fill(odd, 0).abs().amax(1);
   const auto apart = (g - w).masked_fill(odd, 0).abs().amax(1);
   const double largest_of_all = largest.max().item<double>(), apart_of_all = apart.max().item<double>();
   std::ostringstream text;
-  text << "differs by ";
   if (apart_of_all > tolerance * largest_of_all + smallest) {
-    text << apart_of_all << " where the largest value is " << largest_of_all;
+    text << "the values differ by up to " << apart_of_all << ", the largest value is " << largest_of_all;
     return text.str();
   }
   const auto over = apart - largest * (row_factor * tolerance) - smallest;
   const auto row = over.argmax().item<int64_t>();
   if (over[row].item<double>() <= 0) return "";
-  text << apart[row].item<double>() << " in row " << row << ", where the largest value is "
-       << largest[row].item<double>();
+  text << "the values of row " << row << " differ by up to " << apart[row].item<double>()
+       << ", the row's largest value is " << largest[row].item<double>();
   return text.str();
 }
 
-double share_apart(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in) {
+double fraction_differing(const at::Tensor& got, const at::Tensor& want, at::ScalarType computed_in) {
   const at::NoGradGuard no_grad;
   if (got.numel() == 0) return 0;
   const auto g = got.detach().to(at::kDouble), w = want.detach().to(at::kDouble);
@@ -147,7 +147,7 @@ double share_apart(const at::Tensor& got, const at::Tensor& want, at::ScalarType
   return 1 - near.to(at::kDouble).mean().item<double>();
 }
 
-at::ScalarType coarsest_of(const ir::Graph& graph) {
+at::ScalarType coarsest_dtype(const ir::Graph& graph) {
   auto coarsest = at::kDouble;
   const auto see = [&](const ir::Value& value) {
     const auto dtype = to_torch(value.type().dtype);
@@ -159,90 +159,4 @@ at::ScalarType coarsest_of(const ir::Graph& graph) {
   return coarsest;
 }
 
-namespace {
-
-/// Whole numbers and flags: each is one that rounding may lead to.
-bool is_one_of(const at::Tensor& got, const at::Tensor& want, const at::Tensor& precise,
-               const std::vector<at::Tensor>& perturbed) {
-  auto explained = got.eq(want).logical_or(got.eq(precise));
-  for (const auto& other : perturbed) explained = explained.logical_or(got.eq(other));
-  return explained.all().item<bool>();
-}
-
-}  // namespace
-
-bool is_noise(const at::Tensor& got, const at::Tensor& want, const at::Tensor& plain,
-              const at::Tensor& precise, const std::vector<at::Tensor>& perturbed, at::ScalarType computed_in,
-              bool may_overflow) {
-  const at::NoGradGuard no_grad;
-  if (!precise.defined() || !plain.defined() || got.sizes() != precise.sizes() ||
-      want.sizes() != precise.sizes())
-    return false;
-  if (!want.is_floating_point())
-    return share_apart(want, plain, computed_in) <= few_at_a_kink && is_one_of(got, want, precise, perturbed);
-  // Another order of operations may round worse by a small factor; a wrong value is off by thousands. Not so
-  // in half precision, where a rounding is near a hundredth of a value: but there kernels round less often
-  // than eager code, not more.
-  const bool half = at::isReducedFloatingType(computed_in);
-  const double same_order = 4, other_order = half ? 2 : 32, unit = half ? 0x1p-8 : 0x1p-23;
-  // Where one of them is infinite or not a number, `got` is as the exact result would be in its dtype, or as
-  // eager's; such places are compared no further.
-  const auto exact = odd_ones(precise.to(want.scalar_type()).to(at::kDouble));
-  const auto mine = odd_ones(got.detach().to(at::kDouble)), theirs = odd_ones(want.detach().to(at::kDouble));
-  if (!may_overflow && !mine.eq(exact).logical_or(mine.eq(theirs)).all().item<bool>()) return false;
-  const auto odd = mine.ne(0).logical_or(theirs.ne(0)).logical_or(exact.ne(0));
-  const auto values = [&](const at::Tensor& t) {
-    return in_rows(t.detach().to(at::kDouble).masked_fill(odd, 0));
-  };
-  const auto p = values(precise);
-  const auto from_precise = [&](const at::Tensor& t) {
-    return (values(t) - p).abs().nan_to_num(0, 0, 0).amax(1);
-  };
-  auto rounding = from_precise(plain);
-  for (const auto& other : perturbed) rounding = at::maximum(rounding, from_precise(other));
-  const double rounding_of_all = rounding.max().item<double>();
-  if ((values(want) - values(plain)).abs().nan_to_num(0, 0, 0).max().item<double>() >
-      same_order * rounding_of_all)
-    return false;
-  const auto apart = from_precise(got);
-  const auto allowed = at::maximum(rounding, p.abs().amax(1) * unit) * (2 * other_order);
-  return apart.max().item<double>() <= other_order * rounding_of_all && apart.le(allowed).all().item<bool>();
-}
-
-RandomState::RandomState(const std::vector<at::Generator>& generators,
-                         const std::vector<at::Tensor>& inputs) {
-  const auto save = [&](at::Generator generator) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    saved_.push_back({generator, generator.get_state()});
-  };
-  std::set<at::Device, bool (*)(const at::Device&, const at::Device&)> devices(
-      [](const at::Device& a, const at::Device& b) {
-        return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
-      });
-  devices.insert(at::kCPU);
-  for (const auto& input : inputs)
-    if (input.defined() && input.is_cuda()) devices.insert(input.device());
-  for (const auto& device : devices) save(at::globalContext().defaultGenerator(device));
-  for (const auto& generator : generators) save(generator);
-}
-
-void RandomState::add(const std::vector<at::Generator>& generators, const std::vector<at::Tensor>& states) {
-  for (size_t i = 0; i < generators.size(); ++i) saved_.push_back({generators[i], states[i]});
-}
-
-bool RandomState::is_now() const {
-  for (auto [generator, state] : saved_) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    if (!at::equal(generator.get_state(), state)) return false;
-  }
-  return true;
-}
-
-void RandomState::restore() const {
-  for (auto [generator, state] : saved_) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(state);
-  }
-}
-
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,5 @@
-// A graph in double precision: the judge when compiled code and eager differ by what might be rounding.
+// A graph in double precision: what rounding_noise.h judges by when compiled code and eager differ by what
+// might be rounding.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -8,14 +9,14 @@
 
 #include "ir/graph.h"
 
-namespace graft {
+namespace graft::verify {
 
 /// A graph's results over ATen, in its own precision and with every floating number widened to float64.
 /// Random numbers are those of the first run, from the generators as they stand.
-class PreciseRuns {
+class DoublePrecisionRuns {
  public:
-  PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-              const std::vector<at::Generator>& generators);
+  DoublePrecisionRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                      const std::vector<at::Generator>& generators);
 
   /// Empty, both, where some operator has no such form.
   const std::vector<at::Tensor>& plain() const { return plain_; }
@@ -42,4 +43,4 @@ class PreciseRuns {
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_; relative
 };
 
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,4 @@
-#include "compiler/precise.h"
+#include "verify/double_precision.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -20,7 +20,7 @@
 #include "ir/op_traits.h"
 #include "targets/reference/interpreter.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 /// Its elements lie as they do in the tensor, gaps included: operators that make views may name strides. And
@@ -47,7 +47,7 @@ std::unordered_set<const ir::Value*> strided_inputs(const ir::Graph& graph) {
 
 /// Whether its results are some of its arguments' elements as they are: it rounds nothing. (A largest element
 /// that is not equal to any would have no gradient.)
-bool chooses(const ir::Node& node) {
+bool only_selects(const ir::Node& node) {
   static const std::set<std::string_view> others = {
       "aten::amax",    "aten::amin",    "aten::max",     "aten::min",  "aten::max.dim",
       "aten::min.dim", "aten::maximum", "aten::minimum", "aten::relu", "aten::where.self",
@@ -120,8 +120,8 @@ void perturb(at::Tensor& values, double amplitude, const at::Generator& generato
 
 }  // namespace
 
-PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Generator>& generators)
+DoublePrecisionRuns::DoublePrecisionRuns(const ir::Graph& graph, const std::vector<at::Tensor>& inputs,
+                                         const std::vector<at::Generator>& generators)
     : generator_(at::make_generator<at::CPUGeneratorImpl>(/*seed=*/1)) {
   const at::NoGradGuard no_grad;
   try {
@@ -148,7 +148,7 @@ PreciseRuns::PreciseRuns(const ir::Graph& graph, const std::vector<at::Tensor>& 
   }
 }
 
-void PreciseRuns::find_overflows(const std::vector<at::Generator>& generators) {
+void DoublePrecisionRuns::find_overflows(const std::vector<at::Generator>& generators) {
   // Values whose elements, or whose squares, may add up to more than the dtype holds.
   std::unordered_set<const ir::Value*> large, large_squares;
   const auto look_at = [&](const ir::Value& value, const at::Tensor& tensor) {
@@ -178,7 +178,7 @@ void PreciseRuns::find_overflows(const std::vector<at::Generator>& generators) {
       });
 }
 
-std::vector<at::Tensor> PreciseRuns::perturbed() const {
+std::vector<at::Tensor> DoublePrecisionRuns::perturbed() const {
   const at::NoGradGuard no_grad;
   auto inputs = wide_inputs_;
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -190,7 +190,7 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
     }
   return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // A result that is a view all the same (reshape) shows memory of this run alone.
-    if (chooses(node)) return;
+    if (only_selects(node)) return;
     for (size_t i = 0; i < made.size(); ++i)
       if (const auto found = rounding_.find(&node.output(i));
           found != rounding_.end() && made[i].defined() && made[i].is_non_overlapping_and_dense()) {
@@ -200,4 +200,4 @@ std::vector<at::Tensor> PreciseRuns::perturbed() const {
   });
 }
 
-}  // namespace graft
+}  // namespace graft::verify

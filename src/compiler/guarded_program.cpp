@@ -1,4 +1,4 @@
-#include "compiler/entry.h"
+#include "compiler/guarded_program.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -6,14 +6,15 @@
 namespace graft {
 namespace {
 
-at::Tensor source_tensor(const Entry& entry, const Source& source, const std::vector<at::Tensor>& arguments) {
+at::Tensor source_tensor(const GuardedProgram& guarded, const Source& source,
+                         const std::vector<at::Tensor>& arguments) {
   switch (source.kind) {
     case Source::Kind::argument:
       return arguments[source.index];
     case Source::Kind::slot:
-      return entry.modules->slots()[source.index].tensor();
+      return guarded.modules->slots()[source.index].tensor();
     case Source::Kind::outside:
-      return at::Tensor(entry.program->outside()[source.index].lock());
+      return at::Tensor(guarded.program->captured().outside[source.index].lock());
     default:
       return {};
   }
@@ -21,9 +22,9 @@ at::Tensor source_tensor(const Entry& entry, const Source& source, const std::ve
 
 }  // namespace
 
-std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>& given) const {
+std::optional<std::vector<at::Tensor>> GuardedProgram::bind(const std::vector<at::Tensor>& given) const {
   std::vector<at::Tensor> bound;
-  const auto& sources = program->sources();
+  const auto& sources = program->captured().sources;
   bound.reserve(sources.size());
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].kind == Source::Kind::tangent) continue;
@@ -34,7 +35,7 @@ std::optional<std::vector<at::Tensor>> Entry::bind(const std::vector<at::Tensor>
   return bound;
 }
 
-bool Entry::has_new_tensors(const std::vector<at::Tensor>& given) const {
+bool GuardedProgram::has_new_tensors(const std::vector<at::Tensor>& given) const {
   for (size_t i = 0; i < pinned.size(); ++i)
     if (!pinned[i].free.load(std::memory_order_acquire) &&
         pinned[i].tensor._unsafe_get_target() != given[i].unsafeGetTensorImpl())
@@ -42,7 +43,13 @@ bool Entry::has_new_tensors(const std::vector<at::Tensor>& given) const {
   return false;
 }
 
-bool Entry::has_moved_tensors(const std::vector<at::Tensor>& given) const {
+void GuardedProgram::free_pins(const std::vector<at::Tensor>& given) {
+  for (size_t i = 0; i < pinned.size(); ++i)
+    if (pinned[i].tensor._unsafe_get_target() != given[i].unsafeGetTensorImpl())
+      pinned[i].free.store(true, std::memory_order_release);
+}
+
+bool GuardedProgram::has_moved_tensors(const std::vector<at::Tensor>& given) const {
   for (size_t i = 0; i < pinned.size(); ++i)
     for (size_t k = 0; k < given.size(); ++k)
       if (i != k && given[k].defined() &&
@@ -51,26 +58,27 @@ bool Entry::has_moved_tensors(const std::vector<at::Tensor>& given) const {
   return false;
 }
 
-bool Entry::coincide(const std::vector<at::Tensor>& bound) const {
+bool GuardedProgram::has_duplicates(const std::vector<at::Tensor>& bound) const {
   std::unordered_set<const c10::TensorImpl*> seen;
   return !std::all_of(bound.begin(), bound.end(), [&](const at::Tensor& tensor) {
     return !tensor.defined() || seen.insert(tensor.unsafeGetTensorImpl()).second;
   });
 }
 
-void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, Entry& entry) {
-  entry.inputs.resize(captured.sources.size());
+void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments,
+                  GuardedProgram& guarded) {
+  guarded.inputs.resize(captured.sources.size());
   std::vector<size_t> from_arguments, written;
   const bool by_storage = counts_from_storage(captured.graph);
   const auto guard = [&](size_t i, const at::Tensor& tensor, bool any_requires_grad) {
-    entry.inputs[i] = TensorGuard(tensor, any_requires_grad);
-    if (by_storage) entry.inputs[i].guard_offset(tensor);
+    guarded.inputs[i] = TensorGuard(tensor, any_requires_grad);
+    if (by_storage) guarded.inputs[i].guard_offset(tensor);
   };
   for (size_t i = 0; i < captured.sources.size(); ++i) {
     const auto& source = captured.sources[i];
     if (source.kind == Source::Kind::argument) from_arguments.push_back(i);
     if (source.kind == Source::Kind::slot) {
-      const auto& slot = entry.modules->slots()[source.index];
+      const auto& slot = guarded.modules->slots()[source.index];
       // Without gradients nobody asks who wants one, but for a view of it.
       const bool is_seen = std::any_of(
           captured.outputs.begin(), captured.outputs.end(),
@@ -80,20 +88,20 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
     if (source.kind == Source::Kind::outside)
       guard(i, at::Tensor(captured.outside[source.index].lock()), false);
   }
-  if (by_storage) entry.arguments.guard_offsets(arguments);
+  if (by_storage) guarded.arguments.guard_offsets(arguments);
   for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
-  entry.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));
+  guarded.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));
 
-  const auto& slots = entry.modules->slots();
+  const auto& slots = guarded.modules->slots();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined()) {
-      entry.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()))
+      guarded.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()))
           .free = true;
       continue;
     }
-    entry.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()));
+    guarded.pinned.emplace_back(c10::weak_intrusive_ptr<c10::TensorImpl>(arguments[i].getIntrusivePtr()));
     for (size_t k = 0; k < slots.size(); ++k)
-      if (slots[k].tensor().is_same(arguments[i])) entry.also_slots.push_back({i, k});
+      if (slots[k].tensor().is_same(arguments[i])) guarded.arguments_in_slots.push_back({i, k});
   }
 }
 
@@ -113,38 +121,40 @@ std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const Modu
   return lines;
 }
 
-bool Entry::holds(const detail::Flat& call, const Surroundings& now) const {
-  return now == surroundings && arguments.hold(call.tensors, call.fixed) && !modules->changed() &&
+bool GuardedProgram::holds(const detail::FlatArguments& call, const GlobalState& now) const {
+  return now == global_state && arguments.hold(call.tensors, call.fixed) && !modules->changed() &&
          std::all_of(states.begin(), states.end(), [](const StateRead& read) { return read.holds(); }) &&
-         std::all_of(also_slots.begin(), also_slots.end(),
-                     [&](const AlsoSlot& both) {
+         std::all_of(arguments_in_slots.begin(), arguments_in_slots.end(),
+                     [&](const ArgumentInSlot& both) {
                        return call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor());
                      }) &&
          (!pins_are_guards.load(std::memory_order_acquire) || !has_new_tensors(call.tensors));
 }
 
-std::string Entry::difference(const detail::Flat& call, const Surroundings& now) const {
-  if (!(now == surroundings)) return surroundings.difference(now);
+std::string GuardedProgram::difference(const detail::FlatArguments& call, const GlobalState& now) const {
+  if (!(now == global_state)) return global_state.difference(now);
   if (!arguments.hold(call.tensors, call.fixed)) return arguments.difference(call.tensors, call.fixed);
   if (auto change = modules->changed()) return *change;
   for (const auto& read : states)
-    if (!read.holds()) return std::string(read.what) + " changed";
-  for (const auto& both : also_slots)
+    if (!read.holds()) return std::string(read.what) + " changed since the program was compiled";
+  for (const auto& both : arguments_in_slots)
     if (!call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor()))
       return "argument " + std::to_string(both.argument) + " was " + modules->slots()[both.slot].path +
-             " itself, and is another tensor";
+             " itself when the program was compiled, and is another tensor now";
   if (pins_are_guards && has_new_tensors(call.tensors))
-    return "an argument was a tensor that the function also reaches in another way, and is another one";
+    return "an argument was a tensor that the function also reaches in another way (it was captured), and is "
+           "another one now";
   if (!program) return "";
-  const auto& sources = program->sources();
+  const auto& sources = program->captured().sources;
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].kind == Source::Kind::tangent || sources[i].kind == Source::Kind::argument) continue;
     const auto tensor = source_tensor(*this, sources[i], call.tensors);
     if (inputs[i].holds(tensor)) continue;
     if (sources[i].kind == Source::Kind::slot)
       return modules->slots()[sources[i].index].path + ": " + inputs[i].difference(tensor);
-    return "a tensor that the function reaches beside its arguments " +
-           (tensor.defined() ? ": " + inputs[i].difference(tensor) : std::string("is gone"));
+    return tensor.defined()
+               ? "a tensor that the function uses and is not an argument: " + inputs[i].difference(tensor)
+               : std::string("a tensor that the function used and was not an argument is freed");
   }
   if (!bind(call.tensors)) return "an input that the function writes to shares memory with another one";
   return "";

@@ -16,24 +16,24 @@ namespace graft {
 /// How many calls are compared with eager before a program is trusted.
 constexpr int checks_before_trust = 2;
 
-struct Entry {
+struct GuardedProgram {
   ArgumentGuards arguments;
-  Surroundings surroundings;
+  GlobalState global_state;
   std::shared_ptr<const ModuleTree> modules;
   /// None: the function runs eagerly, for the reason given.
   std::shared_ptr<Program> program;
   std::string reason;
-  std::vector<TensorGuard> inputs;    ///< of the program's inputs that are no arguments, by input
-  std::shared_ptr<const void> frame;  ///< of the function's result
-  std::vector<int64_t> fixed;         ///< what is in the result that is not a tensor
-  std::vector<StateRead> states;      ///< on the host, that the capture has read
+  std::vector<TensorGuard> inputs;        ///< of the program's inputs that are no arguments, by input
+  std::shared_ptr<const void> structure;  ///< of the function's result
+  std::vector<int64_t> fixed;             ///< what is in the result that is not a tensor
+  std::vector<StateRead> states;          ///< on the host, that the capture has read
   std::unique_ptr<MemoryGuard> memory;
 
   /// An argument that was also a parameter or a buffer at the capture (the program has one input for both).
-  struct AlsoSlot {
+  struct ArgumentInSlot {
     size_t argument, slot;
   };
-  std::vector<AlsoSlot> also_slots;
+  std::vector<ArgumentInSlot> arguments_in_slots;
   /// The arguments of the capture. The function may reach the same tensor in another way (a captured one);
   /// then the program is wrong for other tensors. An argument is free once a call with another tensor was
   /// compared.
@@ -44,8 +44,10 @@ struct Entry {
   std::deque<Pinned> pinned;
   /// With these arguments the function does something else: the pinned ones are guards.
   std::atomic<bool> pins_are_guards{false};
+  /// A call with these arguments was compared: those that are other tensors than the pinned ones free them.
+  void free_pins(const std::vector<at::Tensor>& given);
   /// Whether two of the program's inputs are one tensor.
-  bool coincide(const std::vector<at::Tensor>& bound) const;
+  bool has_duplicates(const std::vector<at::Tensor>& bound) const;
   /// Whether one of them is another tensor than any that was compared.
   bool has_new_tensors(const std::vector<at::Tensor>& given) const;
   /// Whether an argument of the capture is now another one of them.
@@ -59,10 +61,10 @@ struct Entry {
 
   /// The tensors for the program's inputs (tangents left out); nothing if one of them is not what it was.
   std::optional<std::vector<at::Tensor>> bind(const std::vector<at::Tensor>& arguments) const;
-  /// Whether all guards over arguments, surroundings and modules hold.
-  bool holds(const detail::Flat& call, const Surroundings& now) const;
+  /// Whether all guards over arguments, global state and modules hold.
+  bool holds(const detail::FlatArguments& call, const GlobalState& now) const;
   /// Why not, in words.
-  std::string difference(const detail::Flat& call, const Surroundings& now) const;
+  std::string difference(const detail::FlatArguments& call, const GlobalState& now) const;
 };
 
 /// All guards of a program, a line each.
@@ -72,6 +74,6 @@ std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const Modu
 
 /// The guards of a program that its capture tells: over parameters, buffers and outside tensors, as they are
 /// now.
-void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, Entry& entry);
+void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments, GuardedProgram& guarded);
 
 }  // namespace graft

@@ -16,18 +16,18 @@ inline std::vector<const void*> residency_keys(const std::vector<at::Tensor>& te
   return keys;
 }
 
-class Present {
+class ResidencyScope {
  public:
-  explicit Present(const std::vector<at::Tensor>& tensors) : residency_(Residency::current()) {
+  explicit ResidencyScope(const std::vector<at::Tensor>& tensors) : residency_(Residency::current()) {
     if (!residency_) return;
     keys_ = residency_keys(tensors);
     residency_->enter(keys_);
   }
-  ~Present() {
+  ~ResidencyScope() {
     if (residency_) residency_->leave(keys_);
   }
-  Present(const Present&) = delete;
-  Present& operator=(const Present&) = delete;
+  ResidencyScope(const ResidencyScope&) = delete;
+  ResidencyScope& operator=(const ResidencyScope&) = delete;
 
  private:
   Residency* residency_;

@@ -1,4 +1,4 @@
-#include "compiler/follows.h"
+#include "verify/derived_results.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -10,15 +10,17 @@
 #include "ir/op_traits.h"
 #include "targets/reference/interpreter.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
-using Known = std::unordered_map<const ir::Value*, at::Tensor>;
+using KnownValues = std::unordered_map<const ir::Value*, at::Tensor>;
 
 /// The nodes between a result and what is known, each after those it needs.
-class Between {
+class NodesBetween {
  public:
-  Between(const ir::Value& result, const Known& known) : result_(result), known_(known) { reach(result); }
+  NodesBetween(const ir::Value& result, const KnownValues& known) : result_(result), known_(known) {
+    reach(result);
+  }
 
   /// Empty where they are many, or one draws random numbers.
   std::vector<const ir::Node*> nodes() const { return few_ ? ordered_ : std::vector<const ir::Node*>(); }
@@ -35,7 +37,7 @@ class Between {
   }
 
   const ir::Value& result_;
-  const Known& known_;
+  const KnownValues& known_;
   std::unordered_set<const ir::Node*> seen_;
   std::vector<const ir::Node*> ordered_;
   bool few_ = true;
@@ -43,15 +45,16 @@ class Between {
 
 }  // namespace
 
-at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Tensor>& known) {
+at::Tensor recompute_from_results(const ir::Graph& graph, size_t result,
+                                  const std::vector<at::Tensor>& inputs,
+                                  const std::vector<at::Tensor>& known) {
   const auto* wanted = graph.results()[result];
   if (!wanted) return {};
-  Known given;
+  KnownValues given;
   for (size_t i = 0; i < graph.inputs().size(); ++i) given[graph.inputs()[i].get()] = inputs[i];
   for (size_t i = 0; i < known.size(); ++i)
     if (known[i].defined() && graph.results()[i] != wanted) given[graph.results()[i]] = known[i];
-  const auto nodes = Between(*wanted, given).nodes();
+  const auto nodes = NodesBetween(*wanted, given).nodes();
   if (nodes.empty()) return {};
 
   ir::Graph slice;
@@ -80,4 +83,4 @@ at::Tensor computed_from(const ir::Graph& graph, size_t result, const std::vecto
   }
 }
 
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,4 @@
-#include "compiler/cancelled.h"
+#include "verify/cancelling_sums.h"
 
 #include <ATen/ATen.h>
 
@@ -9,7 +9,7 @@
 #include "passes/dead_code.h"
 #include "targets/reference/interpreter.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 /// Looks through what leaves the elements in their order.
@@ -32,9 +32,9 @@ const ir::Node* sum_behind(const ir::Value* result) {
 
 }  // namespace
 
-std::vector<at::Tensor> sums_of_sizes(const ir::Graph& graph, const std::vector<size_t>& results,
-                                      const std::vector<at::Tensor>& inputs,
-                                      const std::vector<at::Generator>& generators) {
+std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, const std::vector<size_t>& results,
+                                           const std::vector<at::Tensor>& inputs,
+                                           const std::vector<at::Generator>& generators) {
   std::vector<at::Tensor> found(results.size());
   std::vector<size_t> sums;
   for (size_t i = 0; i < results.size(); ++i)
@@ -61,4 +61,4 @@ std::vector<at::Tensor> sums_of_sizes(const ir::Graph& graph, const std::vector<
   return found;
 }
 
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,4 @@
-#include "compiler/regions.h"
+#include "runtime/regional_executable.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "plan/failures.h"
-#include "runtime/present.h"
+#include "runtime/residency_scope.h"
 #include "support/block_path.h"
 
 namespace graft {
@@ -85,7 +85,7 @@ class RegionalExecutable : public Executable {
         taken.push_back(table[value]);
         if (last_[value] == r) table[value].reset();
       }
-      const runtime::Present weights(taken);
+      const runtime::ResidencyScope weights(taken);
       auto made = parts_[r]->run(std::move(taken), in_place);
       for (size_t i = 0; i < made.size(); ++i) table[region.results[i]] = std::move(made[i]);
     }

@@ -1,3 +1,4 @@
+// What this build has: its targets and libraries.
 #include "graft/version.h"
 
 #include <torch/version.h>

@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "compiler/follows.h"
 #include "graft/compile.h"
 #include "ir/parser.h"
+#include "verify/derived_results.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 using at::Tensor;
@@ -20,24 +20,24 @@ const char* const kStep = R"(graph(%0 "p": f32[3], %1 "g": f32[3], %2 "m": f32[3
 }
 )";
 
-TEST(Follows, FromAKnownResultOrFromTheInputs) {
+TEST(DerivedResults, FromAKnownResultOrFromTheInputs) {
   const auto graph = ir::parse(kStep);
   const auto p = at::zeros({3}), g = at::ones({3}), m = at::ones({3});
-  const auto from_inputs = computed_from(graph, 1, {p, g, m}, {{}, {}, {}});
+  const auto from_inputs = recompute_from_results(graph, 1, {p, g, m}, {{}, {}, {}});
   EXPECT_TRUE(at::equal(from_inputs, at::full({3}, -1.0)));
-  const auto from_known = computed_from(graph, 1, {p, g, m}, {at::full({3}, -2.0), {}, {}});
+  const auto from_known = recompute_from_results(graph, 1, {p, g, m}, {at::full({3}, -2.0), {}, {}});
   EXPECT_TRUE(at::equal(from_known, at::ones({3})));
-  EXPECT_FALSE(computed_from(graph, 2, {p, g, m}, {{}, {}, {}}).defined()) << "random numbers";
+  EXPECT_FALSE(recompute_from_results(graph, 2, {p, g, m}, {{}, {}, {}}).defined()) << "random numbers";
 }
 
-TEST(Follows, NotThroughMany) {
+TEST(DerivedResults, NotThroughMany) {
   std::string text = "graph(%0 \"x\": f32[1]) {\n";
   for (int i = 1; i <= 80; ++i)
     text += "  %" + std::to_string(i) + ": f32[1] = aten::neg(self=%" + std::to_string(i - 1) + ")\n";
   const auto graph = ir::parse(text + "  return (%40, %80)\n}\n");
-  EXPECT_TRUE(computed_from(graph, 0, {at::ones({1})}, {{}, {}}).defined());
-  EXPECT_FALSE(computed_from(graph, 1, {at::ones({1})}, {{}, {}}).defined());
-  EXPECT_TRUE(computed_from(graph, 1, {at::ones({1})}, {at::ones({1}), {}}).defined());
+  EXPECT_TRUE(recompute_from_results(graph, 0, {at::ones({1})}, {{}, {}}).defined());
+  EXPECT_FALSE(recompute_from_results(graph, 1, {at::ones({1})}, {{}, {}}).defined());
+  EXPECT_TRUE(recompute_from_results(graph, 1, {at::ones({1})}, {at::ones({1}), {}}).defined());
 }
 
 /// A step as sensitive as Adam's first one: every gradient counts by its sign, a sum that is all rounding
@@ -59,7 +59,7 @@ Tensor rows_that_cancel() {
   return x;
 }
 
-TEST(Follows, ASignOfRoundingIsNoMismatch) {
+TEST(DerivedResults, ASignOfRoundingIsNoMismatch) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     at::manual_seed(seed);
     const auto fast = compile(SignStep(), {.cache = false});
@@ -71,7 +71,7 @@ TEST(Follows, ASignOfRoundingIsNoMismatch) {
 
 // The same where the function does something else the second time: what follows from the graph is not what
 // the function makes of its own averages.
-TEST(Follows, AStepThatChangedIsOne) {
+TEST(DerivedResults, AStepThatChangedIsOne) {
   at::manual_seed(1);
   SignStep step;
   const auto fast =
@@ -84,4 +84,4 @@ TEST(Follows, AStepThatChangedIsOne) {
 }
 
 }  // namespace
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,4 @@
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 #include <atomic>
 #include <chrono>
@@ -16,10 +16,10 @@ std::atomic<uint64_t>& generation() {
 
 }  // namespace
 
-void forget_seen_tensors() { ++generation(); }
+void invalidate_tensor_stamps() { ++generation(); }
 
-SeenTensor::SeenTensor(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort) {
-  if (!can_be_seen(tensor)) return;
+TensorStamp::TensorStamp(const at::Tensor& tensor, const std::optional<Fingerprint::Effort>& effort) {
+  if (!can_be_stamped(tensor)) return;
   generation_ = generation();
   if (tensor.requires_grad()) trained_ = watch_for_gradients(tensor);
   sizes_ = tensor.sizes().vec();
@@ -30,32 +30,32 @@ SeenTensor::SeenTensor(const at::Tensor& tensor, const std::optional<Fingerprint
   storage_.emplace(tensor.storage().getWeakStorageImpl());
 }
 
-bool SeenTensor::is_same_memory(const at::Tensor& tensor) const {
+bool TensorStamp::is_same_memory(const at::Tensor& tensor) const {
   return storage_->_unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
          data_ == tensor.const_data_ptr() && tensor.sizes() == at::IntArrayRef(sizes_) &&
          tensor.strides() == at::IntArrayRef(strides_);
 }
 
-bool SeenTensor::is(const at::Tensor& tensor) const {
-  return storage_ && can_be_seen(tensor) && generation_ == generation() && is_same_memory(tensor) &&
+bool TensorStamp::matches(const at::Tensor& tensor) const {
+  return storage_ && can_be_stamped(tensor) && generation_ == generation() && is_same_memory(tensor) &&
          version_ == tensor._version() && tensor.requires_grad() == (trained_ != nullptr) &&
          !is_in_training(tensor) && (!fingerprint_ || fingerprint_->samples_agree(tensor));
 }
 
-bool check_next_part(const std::vector<SeenPair>& pairs, uint64_t turn) {
+bool check_next_part(const std::vector<StampedTensor>& pairs, uint64_t turn) {
   uint64_t all = 0;
-  for (const auto& pair : pairs) all += pair.seen->parts();
+  for (const auto& pair : pairs) all += pair.stamp->parts();
   if (all == 0) return true;
   uint64_t part = turn % all;
-  for (const auto& [seen, tensor, name] : pairs) {
-    if (part >= seen->parts()) {
-      part -= seen->parts();
+  for (const auto& [stamp, tensor, name] : pairs) {
+    if (part >= stamp->parts()) {
+      part -= stamp->parts();
       continue;
     }
-    if (seen->part_agrees(*tensor, part)) return true;
+    if (stamp->part_agrees(*tensor, part)) return true;
     // Who writes into it at this moment has yet to say so by its version.
     for (int wait = 0; wait < 20; ++wait) {
-      if (!seen->is(*tensor)) return false;
+      if (!stamp->matches(*tensor)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     throw Mismatch(

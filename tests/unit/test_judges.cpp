@@ -1,18 +1,19 @@
-// The judge of what is rounding and what is wrong.
+// The judges of what is rounding and what is wrong.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "compiled_check.h"
-#include "compiler/cancelled.h"
-#include "compiler/check.h"
-#include "compiler/precise.h"
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "ir/parser.h"
+#include "verify/cancelling_sums.h"
+#include "verify/double_precision.h"
+#include "verify/rounding_noise.h"
+#include "verify/tolerance.h"
 
-namespace graft {
+namespace graft::verify {
 namespace {
 
 /// A few layers over this dtype, and a judgement on a result of theirs.
@@ -39,14 +40,14 @@ class Layers {
   bool calls_it_noise(const at::Tensor& got) const {
     std::vector<at::Tensor> perturbed;
     for (int run = 0; run < 30; ++run) perturbed.push_back(runs_->perturbed()[0]);
-    return is_noise(got, eager(), eager(), exact(), perturbed, eager().scalar_type());
+    return is_rounding_noise(got, eager(), eager(), exact(), perturbed, eager().scalar_type());
   }
 
  private:
-  std::optional<PreciseRuns> runs_;
+  std::optional<DoublePrecisionRuns> runs_;
 };
 
-TEST(Check, RoundingIsNoiseAndAWrongResultIsNot) {
+TEST(Judges, RoundingIsNoiseAndAWrongResultIsNot) {
   for (const char* dtype : {"f32", "bf16", "f16"}) {
     SCOPED_TRACE(dtype);
     const Layers layers(dtype);
@@ -61,7 +62,7 @@ TEST(Check, RoundingIsNoiseAndAWrongResultIsNot) {
 }
 
 // However they lie: in one pass over the memory, or not.
-TEST(Check, DifferenceIsMeasuredByTheLargestValue) {
+TEST(Judges, DifferenceIsMeasuredByTheLargestValue) {
   const auto want = at::linspace(-2, 1, 77).view({7, 11});
   const auto off = [&](double by) {
     auto got = want.clone();
@@ -87,7 +88,7 @@ TEST(Check, DifferenceIsMeasuredByTheLargestValue) {
 }
 
 // A row of small numbers is not hidden by the large ones of another.
-TEST(Check, EachRowIsMeasuredByItsOwnLargestValue) {
+TEST(Judges, EachRowIsMeasuredByItsOwnLargestValue) {
   at::manual_seed(1);
   const auto want = at::randn({5, 40}) * at::tensor({1., 1e-5, 1., 1e3, 1e-2}).to(at::kFloat).unsqueeze(1);
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
@@ -114,15 +115,15 @@ class Judged {
   }
   at::Tensor eager() const { return runs_.plain()[0]; }
   bool noise(const at::Tensor& got, const at::Tensor& want) const {
-    return is_noise(got, want, runs_.plain()[0], runs_.precise()[0], perturbed_, at::kFloat);
+    return is_rounding_noise(got, want, runs_.plain()[0], runs_.precise()[0], perturbed_, at::kFloat);
   }
 
  private:
-  PreciseRuns runs_;
+  DoublePrecisionRuns runs_;
   std::vector<at::Tensor> perturbed_;
 };
 
-TEST(Check, AWrongRowOfSmallNumbersIsNotNoise) {
+TEST(Judges, AWrongRowOfSmallNumbersIsNotNoise) {
   at::manual_seed(2);
   const Judged judged(R"(graph(%0 "x": f32[4, 32]) {
   %1: f32[4, 32] = aten::exp(self=%0)
@@ -138,7 +139,7 @@ TEST(Check, AWrongRowOfSmallNumbersIsNotNoise) {
 }
 
 // A flag may fall to the other side where the number it is asked of is nothing but rounding, nowhere else.
-TEST(Check, FlagsPartOnlyAtAKink) {
+TEST(Judges, FlagsPartOnlyAtAKink) {
   auto x = at::linspace(-1, 1, 64);
   x[20] = 0.1F;
   const Judged judged(R"(graph(%0 "x": f32[64]) {
@@ -159,7 +160,7 @@ TEST(Check, FlagsPartOnlyAtAKink) {
 }
 
 // Where eager's kernels overflow and the exact result does not, the exact result is right as well.
-TEST(Check, TheExactResultIsRightWhereEagerHasNaN) {
+TEST(Judges, TheExactResultIsRightWhereEagerHasNaN) {
   const auto x = at::tensor({1.F, 200.F, 3.F});
   const Judged judged(R"(graph(%0 "x": f32[3]) {
   %1: f32[3] = aten::exp(self=%0)
@@ -175,7 +176,7 @@ TEST(Check, TheExactResultIsRightWhereEagerHasNaN) {
   EXPECT_FALSE(judged.noise(at::tensor({1.F, std::numeric_limits<float>::infinity(), 1.F}), eager));
 }
 
-TEST(Cancelled, SizesOfTheTermsOfSums) {
+TEST(CancellingSums, MagnitudesOfTheTermsOfSums) {
   const auto graph = ir::parse(R"(graph(%0 "x": f32[5, 6]) {
   %1: f32[5, 6] = aten::neg(self=%0)
   %2: f32[1, 6] = aten::sum.dim_IntList(self=%1, dim=[0], keepdim=true)
@@ -184,7 +185,7 @@ TEST(Cancelled, SizesOfTheTermsOfSums) {
   return (%4, %3, None)
 })");
   const auto x = at::randn({5, 6});
-  const auto sizes = sums_of_sizes(graph, {0, 1, 2}, {x}, {});
+  const auto sizes = sums_of_magnitudes(graph, {0, 1, 2}, {x}, {});
   ASSERT_EQ(sizes.size(), 3);
   EXPECT_FALSE(sizes[0].defined());  // no sum
   EXPECT_TRUE(at::allclose(sizes[1], x.abs().sum(0)));
@@ -192,7 +193,7 @@ TEST(Cancelled, SizesOfTheTermsOfSums) {
 }
 
 // Both give rounding where the exact result is 0, each its own.
-TEST(Cancelled, WhatIsLeftOfASumIsNoMismatch) {
+TEST(CancellingSums, WhatIsLeftOfASumIsNoMismatch) {
   at::manual_seed(3);
   const at::NoGradGuard no_grad;
   double shift = 0;
@@ -216,16 +217,16 @@ TEST(AtenCall, ResultsLieAsTheGraphSays) {
 )");
 }
 
-TEST(PreciseRuns, ALargestElementIsOneOfThemWhateverTheRounding) {
+TEST(DoublePrecision, ALargestElementIsOneOfThemWhateverTheRounding) {
   const auto graph = ir::parse(R"(graph(%0 "x": f32[3, 4]) {
   %1: f32[3, 4] = aten::mul.Tensor(self=%0, other=%0)
   %2: f32[3, 1] = aten::amax(self=%1, dim=[1], keepdim=true)
   %3: bool[3, 4] = aten::eq.Tensor(self=%1, other=%2)
   return (%3)
 })");
-  const PreciseRuns runs(graph, {at::arange(12.f).view({3, 4})}, {});
+  const DoublePrecisionRuns runs(graph, {at::arange(12.f).view({3, 4})}, {});
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(runs.perturbed()[0].sum(1), at::ones({3}, at::kLong)));
 }
 
 }  // namespace
-}  // namespace graft
+}  // namespace graft::verify

@@ -1,4 +1,4 @@
-#include "compiler/folded.h"
+#include "runtime/folded_executable.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,14 +8,15 @@
 
 #include "graft/compile.h"
 #include "ir/clone.h"
-#include "runtime/seen_tensor.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft {
 namespace {
 
-class Folded : public Executable {
+class FoldedExecutable : public Executable {
  public:
-  Folded(std::unique_ptr<Executable> main, std::map<std::string, std::shared_ptr<Executable>> different)
+  FoldedExecutable(std::unique_ptr<Executable> main,
+                   std::map<std::string, std::shared_ptr<Executable>> different)
       : main_(std::move(main)), different_(std::move(different)) {}
 
   void add(const passes::Folding::Group& group, const ir::Graph& main) {
@@ -32,7 +33,7 @@ class Folded : public Executable {
   }
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, bool in_place) override {
-    auto made = look_at_weights(inputs);
+    auto made = current_values(inputs);
     inputs.resize(inputs.size() + values_);
     for (size_t g = 0; g < groups_.size(); ++g)
       for (size_t i = 0; i < groups_[g].results.size(); ++i)
@@ -62,41 +63,41 @@ class Folded : public Executable {
  private:
   struct Group;
   /// What a group has made, and of what.
-  struct Made {
+  struct GroupValues {
     std::vector<at::Tensor> values;
-    std::vector<runtime::SeenTensor> seen;
+    std::vector<runtime::TensorStamp> stamps;
     bool is_of(const Group& group, const std::vector<at::Tensor>& inputs) const;
   };
   struct Group {
     std::shared_ptr<Executable> run;
     std::vector<size_t> inputs, results;
-    std::vector<std::string> names;    // of the inputs
-    std::mutex making;                 // one at a time
-    std::mutex guard;                  // of `made`
-    std::shared_ptr<const Made> made;  // null before the first call
+    std::vector<std::string> names;           // of the inputs
+    std::mutex making;                        // one at a time
+    std::mutex guard;                         // of `made`
+    std::shared_ptr<const GroupValues> made;  // null before the first call
 
-    std::shared_ptr<const Made> latest() {
+    std::shared_ptr<const GroupValues> latest() {
       const std::lock_guard<std::mutex> lock(guard);
       return made;
     }
-    void set(std::shared_ptr<const Made> newer) {
+    void set(std::shared_ptr<const GroupValues> newer) {
       const std::lock_guard<std::mutex> lock(guard);
       made = std::move(newer);
     }
   };
 
-  /// Calls at work go on with the values they have: new ones have memory of their own.
-  std::shared_ptr<const Made> refreshed(Group& group, const std::vector<at::Tensor>& inputs) const {
+  /// Calls at work continue with the values they have: new ones have memory of their own.
+  std::shared_ptr<const GroupValues> refreshed(Group& group, const std::vector<at::Tensor>& inputs) const {
     // Weights are looked at without the lock: other threads do so at the same time.
     if (auto known = group.latest(); known && known->is_of(group, inputs)) return known;
     const std::lock_guard<std::mutex> lock(group.making);
     if (auto known = group.latest(); known && known->is_of(group, inputs)) return known;
     group.set(nullptr);
-    auto made = std::make_shared<Made>();
+    auto made = std::make_shared<GroupValues>();
     std::vector<at::Tensor> taken;
     for (const size_t i : group.inputs) {
-      made->seen.emplace_back(inputs[i],
-                              runtime::Fingerprint::Effort{.part_bytes = runtime::part_of_all(bytes_)});
+      made->stamps.emplace_back(inputs[i],
+                                runtime::Fingerprint::Effort{.part_bytes = runtime::part_of_all(bytes_)});
       taken.push_back(inputs[i]);
     }
     made->values = group.run->run(std::move(taken), false);
@@ -105,18 +106,18 @@ class Folded : public Executable {
     return made;
   }
 
-  std::vector<std::shared_ptr<const Made>> look_at_weights(const std::vector<at::Tensor>& inputs) {
-    std::vector<std::shared_ptr<const Made>> made;
-    std::vector<runtime::SeenPair> watched;
+  std::vector<std::shared_ptr<const GroupValues>> current_values(const std::vector<at::Tensor>& inputs) {
+    std::vector<std::shared_ptr<const GroupValues>> made;
+    std::vector<runtime::StampedTensor> watched;
     made.reserve(groups_.size());
     for (auto& group : groups_) {
       made.push_back(refreshed(group, inputs));
       if (made.back() != group.latest()) continue;
       for (size_t i = 0; i < group.inputs.size(); ++i)
-        watched.push_back({&made.back()->seen[i], &inputs[group.inputs[i]], &group.names[i]});
+        watched.push_back({&made.back()->stamps[i], &inputs[group.inputs[i]], &group.names[i]});
     }
     try {
-      if (!runtime::check_next_part(watched, turn_++)) return look_at_weights(inputs);
+      if (!runtime::check_next_part(watched, turn_++)) return current_values(inputs);
     } catch (const Mismatch&) {
       for (auto& group : groups_) group.set(nullptr);
       throw;
@@ -138,15 +139,15 @@ class Folded : public Executable {
   std::atomic<uint64_t> turn_{0};
 };
 
-bool Folded::Made::is_of(const Group& group, const std::vector<at::Tensor>& inputs) const {
-  for (size_t i = 0; i < seen.size(); ++i)
-    if (!seen[i].is(inputs[group.inputs[i]])) return false;
+bool FoldedExecutable::GroupValues::is_of(const Group& group, const std::vector<at::Tensor>& inputs) const {
+  for (size_t i = 0; i < stamps.size(); ++i)
+    if (!stamps[i].matches(inputs[group.inputs[i]])) return false;
   return true;
 }
 
 }  // namespace
 
-void weights_changed(const torch::nn::Module& /*module*/) { runtime::forget_seen_tensors(); }
+void weights_changed(const torch::nn::Module& /*module*/) { runtime::invalidate_tensor_stamps(); }
 
 std::unique_ptr<Executable> make_folded(passes::Folding folding, std::unique_ptr<Executable> main,
                                         const std::function<std::unique_ptr<Executable>(ir::Graph)>& build) {
@@ -155,7 +156,7 @@ std::unique_ptr<Executable> make_folded(passes::Folding folding, std::unique_ptr
     auto& made = different[ir::to_string(group.graph)];
     if (!made) made = build(ir::clone(group.graph));
   }
-  auto folded = std::make_unique<Folded>(std::move(main), std::move(different));
+  auto folded = std::make_unique<FoldedExecutable>(std::move(main), std::move(different));
   for (const auto& group : folding.groups) folded->add(group, folding.main);
   return folded;
 }
