@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Documentation that stays true: links, no paths of one machine, a changelog, documented variables, commands that can be run.
+"""Documentation that stays true: links, no paths of one machine, a changelog, documented variables, commands and code that can be run.
 
+A code block under a line <!-- file PATH --> is the text of that file, which is built and tested, without the comment at its top.
 --list-commands prints, as JSON, the ```sh blocks of README.md under a line <!-- run -->; a test executes them.
 """
 import json
@@ -23,17 +24,18 @@ NOT_SEARCHED = (".png", ".jpg", ".gif", ".ico", ".safetensors", ".bin", ".gguf",
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\s*\[[^\]]+\]:\s+(\S+)")
 ENV_TABLE = re.compile(r"src/support/env\w*\.(?:h|cpp|def)$")
 RUN_MARK = "<!-- run -->"
+FILE_MARK = re.compile(r"<!-- file (\S+) -->\s*$")
 
 
 def prose(text):
-    """(line number, line) outside fenced code blocks, inline code blanked."""
+    """(line number, line) outside fenced code blocks, inline code and comments blanked."""
     fence = None
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(`{3,}|~{3,})", line)
         if mark and (fence is None or mark[1].startswith(fence)):
             fence = mark[1] if fence is None else None
         elif fence is None:
-            yield number, re.sub(r"`[^`]*`", "", line)
+            yield number, re.sub(r"`[^`]*`|<!--.*?-->", "", line)
 
 
 def check_links(root, name, report):
@@ -81,6 +83,18 @@ def check_variables(root, names, report):
                     report.error(name, number, f"{variable} is in no .md file; document it")
 
 
+def block_after(lines, index):
+    """The lines of the fenced block that begins at lines[index]; None when there is no fence."""
+    if index >= len(lines) or not lines[index].startswith("```"):
+        return None
+    body = []
+    for line in lines[index + 1 :]:
+        if line.startswith("```"):
+            break
+        body.append(line)
+    return body
+
+
 def commands(root):
     """The marked blocks of README.md: [{file, line of the first command, command}]."""
     path = root / "README.md"
@@ -88,12 +102,7 @@ def commands(root):
     found = []
     for index, line in enumerate(lines[:-1]):
         if line.strip() == RUN_MARK and re.match(r"```(sh|bash)\s*$", lines[index + 1]):
-            body = []
-            for following in lines[index + 2 :]:
-                if following.startswith("```"):
-                    break
-                body.append(following)
-            found.append({"file": "README.md", "line": index + 3, "command": "\n".join(body)})
+            found.append({"file": "README.md", "line": index + 3, "command": "\n".join(block_after(lines, index + 1))})
     return found
 
 
@@ -103,6 +112,25 @@ def check_marks(root, report):
     marks = [n for n, line in enumerate(read(path).splitlines(), 1) if line.strip() == RUN_MARK] if path.exists() else []
     for number in sorted(set(marks) - {block["line"] - 2 for block in commands(root)}):
         report.error("README.md", number, f"{RUN_MARK} is not directly above a ```sh block; move it there")
+
+
+def check_code(root, name, report):
+    """A block that says which file it shows is equal to that file."""
+    lines = read(root / name).splitlines()
+    for index, line in enumerate(lines):
+        if not (match := FILE_MARK.match(line)):
+            continue
+        shown, path = block_after(lines, index + 1), root / match[1]
+        if shown is None:
+            report.error(name, index + 1, f"{match[0].strip()} is not directly above a code block; move it there")
+        elif not path.is_file():
+            report.error(name, index + 1, f"there is no file {match[1]}; correct the mark")
+        else:
+            text = read(path).splitlines()
+            while text and re.match(r"//|# ", text[0]):  # what the file is for, not part of what is shown
+                text.pop(0)
+            if shown != text:
+                report.error(name, index + 1, f"the code below is not that of {match[1]}; copy it from there")
 
 
 def main():
@@ -118,6 +146,7 @@ def main():
         check_private(args.root, name, report)
         if name.endswith(".md"):
             check_links(args.root, name, report)
+            check_code(args.root, name, report)
     check_changelog(args.root, report)
     check_variables(args.root, names, report)
     check_marks(args.root, report)

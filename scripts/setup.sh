@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build ccache python3-venv unzip
-  nlohmann-json3-dev libcli11-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-dev libicu-dev libgloo-dev libpcre2-dev libxxhash-dev
+  nlohmann-json3-dev libcli11-dev libgtest-dev librapidcheck-dev libicu-dev libgloo-dev libpcre2-dev libxxhash-dev
   llvm-19-dev clang-19 clang-format-19 clang-tidy-19 libclang-19-dev libclang-rt-19-dev
 )
 

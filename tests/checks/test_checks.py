@@ -14,7 +14,7 @@ HEADER = "// For the test.\n#pragma once\n"
 GOOD = {
     "README.md": "# graft\nSee [the log](CHANGELOG.md#top), [docs](docs/) and [out](https://example.org/x).\n",
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
-    "docs/page.md": "[up](../README.md)\n```\n[not a](link.md)\n```\nand `[nor](this.md)`\n",
+    "docs/page.md": "[up](../README.md)\n```\n[not a](link.md)\n```\nand `[nor](this.md)` <!-- [or](that.md) -->\n",
     "include/graft/api.h": HEADER + "#include <torch/torch.h>\n#include <graft/error.h>\n",
     "include/graft/error.h": HEADER + "#include <string>\n",
     "src/support/log.h": HEADER + "#ifdef __linux__\n#endif\n",
@@ -136,6 +136,9 @@ DOC_FAULTS = {
     "no unreleased": ("CHANGELOG.md", "# Changelog\n\n## 1.0\n", "CHANGELOG.md:1: there is no section ## Unreleased"),
     "variable": ("src/support/env.cpp", '\n{"GRAFT_X", 1}\n', "src/support/env.cpp:2: GRAFT_X is in no .md file"),
     "mark": ("README.md", "<!-- run -->\n\n```sh\n```\n", "README.md:1: <!-- run --> is not directly above"),
+    "other code": ("a.md", "<!-- file CHANGELOG.md -->\n```\nold\n```\n", "a.md:1: the code below is not that of CHANGELOG.md"),
+    "code of no file": ("a.md", "<!-- file gone.cpp -->\n```\n```\n", "a.md:1: there is no file gone.cpp"),
+    "no code": ("a.md", "<!-- file CHANGELOG.md -->\n\n```\n```\n", "is not directly above a code block"),
     "fine": ("a.md", "git" + "@github.com:o/r, uses: a/b@v4.2, path/work/x, ${TMPDIR}/x\n", None),
 }
 
@@ -144,6 +147,11 @@ DOC_FAULTS = {
 def test_docs(fault, tmp_path):
     name, text, finding = DOC_FAULTS[fault]
     expect("check_docs", tmp_path, {name: text}, finds=[finding] if finding else [])
+
+
+def test_code_is_its_files_without_the_comment_on_top(tmp_path):
+    files = {"examples/a.cpp": "// What it is for.\nint main() {}  // done\n", "a.md": "<!-- file examples/a.cpp -->\n```cpp\nint main() {}  // done\n```\n"}
+    expect("check_docs", tmp_path, files)
 
 
 def test_no_changelog(tmp_path):

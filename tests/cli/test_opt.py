@@ -95,6 +95,27 @@ def test_code_for_a_gpu_needs_none():
     fails(opt("--emit", "cuda", text=SOFTMAX), 1, "not one of the target cpu")
 
 
+def shown():
+    """The levels that docs/codegen.md shows: (level, text)."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "codegen.md").read_text()
+    return re.findall(r"<!-- graft-opt --emit (\w+) -->\n```\w*\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("level, text", shown(), ids=lambda value: value if value.isalpha() else "")
+def test_the_page_on_code_generation_shows_what_is_printed(level, text):
+    graph = dict(shown())["aten"]
+    if level == "cuda":
+        graph = re.sub(r"(f32\[[0-9, ]*\])", r"\1@cuda:0", graph)
+    done = opt("--emit", level, text=graph)
+    assert done.returncode == 0, done.stderr
+    rest = done.stdout
+    for piece in text.split("...\n"):  # what was left out
+        assert piece in rest
+        rest = rest.partition(piece)[2]
+    if "...\n" not in text and level != "cuda":
+        assert done.stdout.strip() == text.strip()
+
+
 def test_passes_named_are_the_only_ones():
     done = opt("--pass", "dead-code", "--emit", "fused", text=SOFTMAX)
     assert "call" in done.stdout and "aten::_softmax" in done.stdout
