@@ -79,6 +79,7 @@ class PeftModel : public torch::nn::Module {
     return forward(inputs, call);
   }
 
+  /// The same for as long as this object lives: no lock is needed for it.
   const std::shared_ptr<PreTrainedModel>& base_model() const { return model_; }
 
   /// A fresh adapter by that configuration. The first becomes the active one.
@@ -137,6 +138,9 @@ class PeftModel : public torch::nn::Module {
   /// Multiplies what an adapter adds to its layers.
   void scale_adapter(const std::string& name, double factor);
 
+  // What these say was so at one moment: they wait for a change that is under way, and give values, which
+  // later changes leave alone. Tensors are the adapter's own. A thread must not ask while it runs a call of
+  // this model.
   std::vector<std::string> adapter_names() const;
   std::vector<std::string> active_adapters() const;
   std::vector<std::string> merged_adapters() const;

@@ -217,7 +217,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   const auto& method = find_method(given.peft_type());
   const auto targeted = with_targets(with_head(given), model);
   const auto config = method.prompt     ? with_model_sizes(targeted, model)
-                      : method.complete ? method.complete(targeted, model.config().model_type())
+                      : method.complete ? method.complete(targeted, model.config().model_type(), source)
                                         : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
   adapter->drops_out = drops_out(config);
@@ -331,6 +331,13 @@ at::Tensor GivenSource::take_if_there(const std::string& key, at::IntArrayRef sh
     misshapen_.push_back(key + " is " + shape_text(found->second.sizes()) + " and should be " +
                          shape_text(shape));
   return stand_in(shape);
+}
+
+std::vector<std::vector<int64_t>> GivenSource::shapes(std::string_view ending) const {
+  std::vector<std::vector<int64_t>> found;
+  for (const auto& [key, tensor] : tensors_)
+    if (key.ends_with(ending)) found.push_back(tensor.sizes().vec());
+  return found;
 }
 
 void GivenSource::finish(const PreTrainedModel& model) {

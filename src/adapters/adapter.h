@@ -59,6 +59,7 @@ class FreshSource : public TensorSource {
   at::Tensor take(const std::string&, at::IntArrayRef) override { return {}; }
   at::Tensor take_if_there(const std::string&, at::IntArrayRef) override { return {}; }
   bool fresh() const override { return true; }
+  std::vector<std::vector<int64_t>> shapes(std::string_view) const override { return {}; }
 };
 
 /// An adapter that is there: every tensor of it must be taken, and have the shape that is asked for.
@@ -72,6 +73,7 @@ class GivenSource : public TensorSource {
   at::Tensor take(const std::string& key, at::IntArrayRef shape) override;
   at::Tensor take_if_there(const std::string& key, at::IntArrayRef shape) override;
   bool fresh() const override { return false; }
+  std::vector<std::vector<int64_t>> shapes(std::string_view ending) const override;
   /// FormatError listing what is missing, of the wrong shape, or was taken by nobody. `model` has the weights
   /// that PEFT saves along with an adapted embedding: those are no part of the adapter.
   void finish(const PreTrainedModel& model);

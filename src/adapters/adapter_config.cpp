@@ -275,6 +275,7 @@ std::string AdapterConfig::dump() const {
     for (const auto& field : *list)
       if (!all.contains(field.name) && !state_->method->lacks_field(field.name))
         all[std::string(field.name)] = field.fallback;
+  if (auto& version = all.at("peft_version"); version.is_null()) version = adapters::kPeftVersion;
   return nlohmann::ordered_json(all).dump(2) + "\n";
 }
 

@@ -4,6 +4,7 @@
 
 #include "adapters/rotation.h"
 #include "graft/error.h"
+#include "support/log.h"
 
 namespace graft::adapters {
 namespace {
@@ -147,6 +148,20 @@ void check_boft(const AdapterConfig& config) {
                       std::to_string(factors));
 }
 
+/// PEFT without its CUDA extension makes and saves one factor, and leaves the configuration as it was given.
+AdapterConfig with_saved_factors(const AdapterConfig& config, std::string_view, const TensorSource& source) {
+  const int64_t factors = config.integer("boft_n_butterfly_factor");
+  const auto shapes = source.shapes(".boft_R");
+  if (factors == 1 || shapes.empty()) return config;
+  for (const auto& shape : shapes)
+    if (shape.size() != 4 || shape[0] != 1) return config;
+  log_warning(
+      "[adapters] \"boft_n_butterfly_factor\" is " + std::to_string(factors) +
+      ", but the adapter's file has 1 factor (PEFT saves it so where its CUDA extension is missing); 1 is "
+      "taken");
+  return config.with("boft_n_butterfly_factor", "1");
+}
+
 }  // namespace
 
 Method boft_method() {
@@ -160,7 +175,8 @@ Method boft_method() {
                      {"init_weights", true}},
           .part = boft_part,
           .default_targets = usual_targets(),
-          .check = check_boft};
+          .check = check_boft,
+          .complete = with_saved_factors};
 }
 
 }  // namespace graft::adapters

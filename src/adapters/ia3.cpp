@@ -98,7 +98,8 @@ void check_feedforward(const AdapterConfig& config) {
 }
 
 /// PEFT's defaults, of which only those that are targets make a difference.
-AdapterConfig with_feedforward(const AdapterConfig& config, std::string_view model_type) {
+AdapterConfig with_feedforward(const AdapterConfig& config, std::string_view model_type,
+                               const TensorSource&) {
   static const DefaultTargets defaults{{"llama", {"down_proj"}},
                                        {"mistral", {"down_proj"}},
                                        {"qwen2", {"down_proj"}},

@@ -22,8 +22,8 @@ struct Method {
   std::vector<std::pair<std::string_view, std::vector<std::string>>> default_targets = {};
   /// ConfigError for fields that contradict each other.
   void (*check)(const AdapterConfig&) = nullptr;
-  /// Fills in what depends on the model's type, beside the targets.
-  AdapterConfig (*complete)(const AdapterConfig&, std::string_view model_type) = nullptr;
+  /// Fills in what depends on the model's type, beside the targets, and what the adapter's tensors decide.
+  AdapterConfig (*complete)(const AdapterConfig&, std::string_view model_type, const TensorSource&) = nullptr;
   /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;

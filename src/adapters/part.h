@@ -37,6 +37,8 @@ class TensorSource {
   /// Like take(), undefined too where the file has no such key.
   virtual at::Tensor take_if_there(const std::string& key, at::IntArrayRef shape) = 0;
   virtual bool fresh() const = 0;
+  /// The shapes of all tensors whose keys end so; none when the adapter is fresh.
+  virtual std::vector<std::vector<int64_t>> shapes(std::string_view ending) const = 0;
 };
 
 /// What a part is built from.

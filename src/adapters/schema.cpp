@@ -12,7 +12,7 @@ const std::vector<Field>& common_fields() {
       {"revision"},
       {"inference_mode", false},
       {"auto_mapping", nullptr, {}, Field::Rule::any},
-      {"peft_version"}};
+      {"peft_version", kPeftVersion}};
   return fields;
 }
 

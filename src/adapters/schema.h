@@ -6,6 +6,10 @@
 
 namespace graft::adapters {
 
+/// The PEFT whose files and formulas graft has: what "peft_version" says of an adapter that is made here.
+/// PEFT fills in its own where it saves, and its OFT does not load a file that has null there.
+constexpr std::string_view kPeftVersion = "0.21.2";
+
 struct Field {
   std::string_view name;
   nlohmann::json fallback = nullptr;

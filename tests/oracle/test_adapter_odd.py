@@ -5,9 +5,11 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from peft.tuners.boft import layer as boft_layer
 
 from adapters import noisy
-from harness import GRAFT, assert_close, graft_forward, load_file, run, save_file
+from harness import BUILD, GRAFT, assert_close, graft_forward, load_file, run, save_file
+from recipes.oft import BlockDiagonal
 
 Q = {"target_modules": ["q_proj"]}
 ODD = {
@@ -100,3 +102,37 @@ def test_stored_in_another_dtype(checkpoints, name, how, tmp_path):
     with torch.no_grad():
         want = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path).eval()(**row).logits
     assert_close(graft_forward(checkpoint, row, "--adapter", tmp_path, *how), {"logits": want}, 1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 3])
+def test_butterflies_that_peft_left_out(checkpoints, monkeypatch, size, tmp_path):
+    """Without its CUDA extension PEFT makes one factor, which blocks of any size can have, and saves the configuration as it was given."""
+    monkeypatch.setattr(boft_layer, "get_fbd_cuda", lambda: None)
+    checkpoint = checkpoints("llama-gqa")
+    config = peft.BOFTConfig(boft_block_size=size, boft_n_butterfly_factor=2, **Q)
+    model = noisy(peft.get_peft_model(checkpoint.fresh(), config), "butterflies", 0.1)
+    model.save_pretrained(tmp_path / "theirs")
+    row = {"input_ids": torch.arange(3, 12)[None]}
+    with torch.no_grad():
+        want = {"logits": model.eval()(**row).logits}
+    assert_close(graft_forward(checkpoint, row, "--adapter", tmp_path / "theirs"), want, 1e-5)
+    done = run(BUILD / "tests" / "adapter_life_driver", "resave", checkpoint.folder, tmp_path / "theirs", tmp_path / "ours")
+    assert done.stderr.count('"boft_n_butterfly_factor" is 2, but the adapter\'s file has 1 factor') == 1, done.stderr
+    # Saved again it says what it is, so that PEFT with its extension takes it, too.
+    monkeypatch.setattr(boft_layer, "get_fbd_cuda", lambda: BlockDiagonal)
+    with torch.no_grad():
+        again = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path / "ours").eval()(**row).logits
+    assert_close({"logits": again}, want, 1e-5)
+
+
+def test_factors_that_peft_does_not_make(checkpoints, tmp_path):
+    """Only one factor is PEFT's doing: any other number than the configuration's is a file that does not fit."""
+    checkpoint = checkpoints("llama-gqa")
+    config = peft.BOFTConfig(boft_block_size=4, boft_n_butterfly_factor=2, **Q)
+    peft.get_peft_model(checkpoint.fresh(), config).save_pretrained(tmp_path)
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boft_n_butterfly_factor": 3}))
+    row = tmp_path / "in.safetensors"
+    save_file({"input_ids": torch.arange(3, 12)[None]}, row)
+    done = run(GRAFT, "forward", "--model", checkpoint.folder, "--input", row, "--output", tmp_path / "out", "--adapter", tmp_path, check=False)
+    assert done.returncode == 1 and "boft_R is [2, 12, 4, 4] and should be [3, 12, 4, 4]" in done.stderr, done.stderr

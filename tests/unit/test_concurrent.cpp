@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "graft/model.h"
@@ -106,6 +108,67 @@ TEST_P(ConcurrentAdapters, ComeAndGoBetweenCalls) {
   });
   EXPECT_EQ(wrong, std::vector<std::string>(kThreads));
   EXPECT_EQ(counters().recompiles, recompiles);
+}
+
+/// Everything that a PeftModel tells is read under its lock and given as values: each is one of the states
+/// that there were. (TSan sees the rest.)
+TEST(Concurrent, AdaptersAreReadWhileTheyChange) {
+  torch::manual_seed(3);
+  const auto peft = get_peft_model(tiny_llama(), LoraConfig{.r = 2, .target_modules = {"q_proj"}}, "a");
+  peft->add_adapter("b", LoraConfig{.r = 3, .target_modules = {"q_proj", "down_proj"}});
+  peft->add_adapter("tokens", PromptTuningConfig{.num_virtual_tokens = 2, .task_type = "CAUSAL_LM"});
+  using Names = std::vector<std::string>;
+  const auto of = [&](const std::string& name) {
+    peft->set_adapter(name);
+    return peft->get_nb_trainable_parameters();
+  };
+  const auto all = of("a").all, a = of("a").trainable, b = of("b").trainable, tokens = of("tokens").trainable;
+  ASSERT_TRUE(a > 0 && b > a && tokens > 0);
+
+  const auto change = [&](int round) {
+    peft->set_adapter("a");
+    peft->merge_adapter();
+    peft->unmerge_adapter();
+    {
+      const auto disabled = peft->disable_adapter();
+    }
+    peft->set_adapter("b");
+    peft->merge_adapter();
+    peft->set_adapter("tokens");  // which unmerges
+    const auto guest = "guest" + std::to_string(round);
+    peft->add_adapter(guest, LoraConfig{.r = 1, .target_modules = {"k_proj"}});
+    peft->scale_adapter(guest, 2);
+    peft->delete_adapter(guest);
+  };
+  const auto read = [&]() -> std::string {
+    const auto active = peft->active_adapters(), merged = peft->merged_adapters();
+    if (active != Names{"a"} && active != Names{"b"} && active != Names{"tokens"}) return "active";
+    if (!merged.empty() && merged != Names{"a"} && merged != Names{"b"}) return "merged";
+    const auto names = peft->adapter_names();
+    if (names.size() < 3 || names.size() > 4 ||
+        !std::equal(names.begin(), names.begin() + 3, Names{"a", "b", "tokens"}.begin()))
+      return "names";
+    const auto count = peft->get_nb_trainable_parameters();
+    if (count.all < all ||
+        (count.trainable != 0 && count.trainable != a && count.trainable != b && count.trainable != tokens))
+      return "count";
+    if (const auto length = peft->num_virtual_tokens(); length != 0 && length != 2) return "virtual tokens";
+    if (peft->peft_config("b").integer("r") != 3) return "config";
+    if (peft->trainable_tensors("a").size() != 4 || peft->state_dict("b").size() != 8) return "tensors";
+    if (!peft->allocation_state("a").empty()) return "allocation";
+    return "";
+  };
+  std::atomic<bool> done = false;
+  std::vector<std::string> wrong(kThreads);
+  in_threads([&](int i) {
+    if (i == 0) {
+      for (int round = 0; round < kRounds; ++round) change(round);
+      done = true;
+    } else {
+      while (!done && wrong[i].empty()) wrong[i] = read();
+    }
+  });
+  EXPECT_EQ(wrong, Names(kThreads));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ConcurrentAdapters, testing::Values(Backend::eager, Backend::graft),
