@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "adapters/adalora.h"
 #include "adapters/adapter.h"
+#include "adapters/methods/adalora.h"
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
 #include "graft/error.h"

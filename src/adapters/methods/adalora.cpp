@@ -1,12 +1,12 @@
-#include "adapters/adalora.h"
+#include "adapters/methods/adalora.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
-#include "adapters/adalora_budget.h"
 #include "adapters/adapter.h"
-#include "adapters/lora.h"
+#include "adapters/methods/adalora_budget.h"
+#include "adapters/methods/lora.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"

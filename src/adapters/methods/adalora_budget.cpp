@@ -1,4 +1,4 @@
-#include "adapters/adalora_budget.h"
+#include "adapters/methods/adalora_budget.h"
 
 #include <ATen/ATen.h>
 

@@ -1,8 +1,8 @@
-#include "adapters/boft.h"
+#include "adapters/methods/boft.h"
 
 #include <ATen/ATen.h>
 
-#include "adapters/rotation.h"
+#include "adapters/methods/rotation.h"
 #include "graft/error.h"
 
 namespace graft::adapters {

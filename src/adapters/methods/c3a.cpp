@@ -1,4 +1,4 @@
-#include "adapters/c3a.h"
+#include "adapters/methods/c3a.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "adapters/fourierft.h"
+#include "adapters/methods/fourierft.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "adapters/hira.h"
+#include "adapters/methods/hira.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "adapters/hra.h"
+#include "adapters/methods/hra.h"
 
 #include <ATen/ATen.h>
 

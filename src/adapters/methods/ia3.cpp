@@ -1,4 +1,4 @@
-#include "adapters/ia3.h"
+#include "adapters/methods/ia3.h"
 
 #include <ATen/ATen.h>
 

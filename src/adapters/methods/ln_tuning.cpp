@@ -1,4 +1,4 @@
-#include "adapters/ln_tuning.h"
+#include "adapters/methods/ln_tuning.h"
 
 #include "adapters/replacement.h"
 

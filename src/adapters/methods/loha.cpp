@@ -1,8 +1,8 @@
-#include "adapters/loha.h"
+#include "adapters/methods/loha.h"
 
 #include <ATen/ATen.h>
 
-#include "adapters/lycoris.h"
+#include "adapters/methods/lycoris.h"
 #include "adapters/torch_init.h"
 
 namespace graft::adapters {

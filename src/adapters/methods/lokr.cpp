@@ -1,8 +1,8 @@
-#include "adapters/lokr.h"
+#include "adapters/methods/lokr.h"
 
 #include <ATen/ATen.h>
 
-#include "adapters/lycoris.h"
+#include "adapters/methods/lycoris.h"
 #include "adapters/torch_init.h"
 #include "graft/error.h"
 

@@ -1,12 +1,12 @@
-#include "adapters/lora.h"
+#include "adapters/methods/lora.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "adapters/gate_ops.h"
-#include "adapters/lora_init.h"
 #include "adapters/low_rank.h"
+#include "adapters/methods/lora_init.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"

@@ -1,4 +1,4 @@
-#include "adapters/lora_init.h"
+#include "adapters/methods/lora_init.h"
 
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 // With the same seed and model the numbers are PEFT's own: what torch's layers draw in their constructors is
 // drawn here too, though it is overwritten.
 #pragma once
-#include "adapters/lora.h"
+#include "adapters/methods/lora.h"
 
 namespace graft::adapters {
 

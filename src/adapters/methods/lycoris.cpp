@@ -1,4 +1,4 @@
-#include "adapters/lycoris.h"
+#include "adapters/methods/lycoris.h"
 
 #include <ATen/ATen.h>
 

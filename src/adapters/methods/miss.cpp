@@ -1,4 +1,4 @@
-#include "adapters/miss.h"
+#include "adapters/methods/miss.h"
 
 #include <ATen/ATen.h>
 

@@ -1,11 +1,11 @@
-#include "adapters/oft.h"
+#include "adapters/methods/oft.h"
 
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <numbers>
 
-#include "adapters/rotation.h"
+#include "adapters/methods/rotation.h"
 #include "graft/error.h"
 #include "support/log.h"
 

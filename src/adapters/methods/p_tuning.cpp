@@ -1,4 +1,4 @@
-#include "adapters/p_tuning.h"
+#include "adapters/methods/p_tuning.h"
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>

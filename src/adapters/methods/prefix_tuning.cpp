@@ -1,4 +1,4 @@
-#include "adapters/prefix_tuning.h"
+#include "adapters/methods/prefix_tuning.h"
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>

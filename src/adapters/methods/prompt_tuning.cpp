@@ -1,4 +1,4 @@
-#include "adapters/prompt_tuning.h"
+#include "adapters/methods/prompt_tuning.h"
 
 #include <ATen/ATen.h>
 

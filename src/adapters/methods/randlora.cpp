@@ -1,4 +1,4 @@
-#include "adapters/randlora.h"
+#include "adapters/methods/randlora.h"
 
 #include <ATen/ATen.h>
 

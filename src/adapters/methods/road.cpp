@@ -1,4 +1,4 @@
-#include "adapters/road.h"
+#include "adapters/methods/road.h"
 
 #include <ATen/ATen.h>
 

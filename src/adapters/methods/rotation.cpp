@@ -1,4 +1,4 @@
-#include "adapters/rotation.h"
+#include "adapters/methods/rotation.h"
 
 #include <ATen/ATen.h>
 

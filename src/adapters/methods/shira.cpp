@@ -1,4 +1,4 @@
-#include "adapters/shira.h"
+#include "adapters/methods/shira.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

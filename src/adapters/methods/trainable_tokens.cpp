@@ -1,4 +1,4 @@
-#include "adapters/trainable_tokens.h"
+#include "adapters/methods/trainable_tokens.h"
 
 #include <ATen/ATen.h>
 

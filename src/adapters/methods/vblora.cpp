@@ -1,4 +1,4 @@
-#include "adapters/vblora.h"
+#include "adapters/methods/vblora.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "adapters/vera.h"
+#include "adapters/methods/vera.h"
 
 #include <ATen/ATen.h>
 
