@@ -28,6 +28,7 @@ LAYERS = (
     ("src/targets", "compiler"),
     ("src/compiler", "compiler"),
     ("src/io/format", "model"),
+    ("src/io/tokenizer", "model"),
     ("src/io", "model"),
     ("src/nn", "model"),
     ("src/models", "model"),
@@ -50,7 +51,7 @@ ONLY = {
 }
 # The folders inside these do not know each other: targets are alternatives, and a stub stands in for one of them.
 SIBLINGS_APART = ("src/targets",)
-TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format")
+TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format", "src/io/tokenizer")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 MAY_INCLUDE_TORCH = ("src/support/torch_pch.h",)  # the precompiled header itself
 CONDITIONALS_CHECKED = ("include", "src")

@@ -1,4 +1,4 @@
-#include "io/format/added_tokens.h"
+#include "io/tokenizer/added_tokens.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "io/format/batch_shape.h"
+#include "io/tokenizer/batch_shape.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 

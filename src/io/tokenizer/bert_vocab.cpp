@@ -1,12 +1,12 @@
-#include "io/format/bert_vocab.h"
+#include "io/tokenizer/bert_vocab.h"
 
 #include <algorithm>
 #include <charconv>
 
 #include "graft/error.h"
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 using nlohmann::json;

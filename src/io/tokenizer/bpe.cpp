@@ -1,10 +1,10 @@
-#include "io/format/bpe.h"
+#include "io/tokenizer/bpe.h"
 
 #include <queue>
 
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 namespace {

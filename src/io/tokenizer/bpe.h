@@ -5,8 +5,8 @@
 #include <memory>
 #include <unordered_map>
 
-#include "io/format/tokenizer_parts.h"
-#include "io/format/vocabulary.h"
+#include "io/tokenizer/parts.h"
+#include "io/tokenizer/vocabulary.h"
 
 namespace graft::io {
 class Fields;

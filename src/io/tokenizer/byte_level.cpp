@@ -1,12 +1,12 @@
-#include "io/format/byte_level.h"
+#include "io/tokenizer/byte_level.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 
-#include "io/format/token_regex.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/token_regex.h"
 
 namespace graft::io {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 class Fields;

@@ -1,4 +1,4 @@
-#include "io/format/charsmap.h"
+#include "io/tokenizer/charsmap.h"
 
 #include "graft/error.h"
 #include "io/format/utf8.h"

@@ -1,12 +1,12 @@
-#include "io/format/decoders.h"
+#include "io/tokenizer/decoders.h"
 
 #include <charconv>
 
-#include "io/format/bpe.h"
-#include "io/format/metaspace.h"
-#include "io/format/token_regex.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/bpe.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/metaspace.h"
+#include "io/tokenizer/token_regex.h"
 
 namespace graft::io {
 namespace {

@@ -1,12 +1,12 @@
-#include "io/tokenizer_document.h"
+#include "io/tokenizer/document.h"
 
 #include "graft/error.h"
-#include "io/bert_text.h"
-#include "io/format/bert_vocab.h"
 #include "io/format/quote.h"
-#include "io/format/template_processor.h"
-#include "io/format/tokenizer_fields.h"
-#include "io/tokenizer_registry.h"
+#include "io/tokenizer/bert_text.h"
+#include "io/tokenizer/bert_vocab.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/registry.h"
+#include "io/tokenizer/template_processor.h"
 
 namespace graft::io {
 using nlohmann::json;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/tokenizer_pipeline.h"
+#include "io/tokenizer/pipeline.h"
 
 namespace graft::io {
 

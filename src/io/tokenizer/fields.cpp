@@ -1,4 +1,4 @@
-#include "io/format/tokenizer_fields.h"
+#include "io/tokenizer/fields.h"
 
 #include "graft/error.h"
 #include "io/format/quote.h"

@@ -1,12 +1,12 @@
-#include "io/format/gguf_tokenizer.h"
+#include "io/tokenizer/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "graft/error.h"
-#include "io/format/byte_level.h"
 #include "io/format/quote.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/byte_level.h"
 
 namespace graft::io {
 using nlohmann::json;

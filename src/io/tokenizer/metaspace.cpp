@@ -1,8 +1,8 @@
-#include "io/format/metaspace.h"
+#include "io/tokenizer/metaspace.h"
 
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
-#include "io/format/word_split.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/word_split.h"
 
 namespace graft::io {
 namespace {

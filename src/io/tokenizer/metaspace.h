@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 class Fields;

@@ -3,7 +3,7 @@
 //   text -> added tokens are cut out -> Normalizer -> PreTokenizer -> TokenModel -> PostProcessor -> ids
 //   ids -> tokens -> Decoder -> text
 //
-// A new kind of tokenizer is new classes behind these, and a line for each in src/io/tokenizer_registry.cpp.
+// A new kind of tokenizer is new classes behind these, and a line for each in registry.cpp.
 // All text is valid UTF-8 (the tokenizer checks it once, at the door), and all methods are const and safe to
 // call from many threads.
 #pragma once

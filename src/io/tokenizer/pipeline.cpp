@@ -1,4 +1,4 @@
-#include "io/tokenizer_pipeline.h"
+#include "io/tokenizer/pipeline.h"
 
 #include "graft/error.h"
 #include "io/format/utf8.h"

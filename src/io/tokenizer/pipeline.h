@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "graft/tokenizer.h"
-#include "io/format/added_tokens.h"
-#include "io/format/batch_shape.h"
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/added_tokens.h"
+#include "io/tokenizer/batch_shape.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 

@@ -1,11 +1,11 @@
-// From the parts of a tokenizer.json to the classes that do their work. tokenizer_registry.cpp holds the
-// lists of all known kinds.
+// From the parts of a tokenizer.json to the classes that do their work. registry.cpp holds the lists of
+// all known kinds.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 

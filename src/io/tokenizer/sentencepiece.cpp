@@ -1,14 +1,14 @@
-#include "io/format/sentencepiece.h"
+#include "io/tokenizer/sentencepiece.h"
 
 #include <algorithm>
 #include <functional>
 #include <queue>
 #include <unordered_map>
 
-#include "io/format/byte_trie.h"
-#include "io/format/charsmap.h"
 #include "io/format/utf8.h"
-#include "io/format/vocabulary.h"
+#include "io/tokenizer/byte_trie.h"
+#include "io/tokenizer/charsmap.h"
+#include "io/tokenizer/vocabulary.h"
 
 namespace graft::io {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "io/format/sentencepiece_file.h"
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 

@@ -4,13 +4,13 @@
 #include <map>
 
 #include "graft/error.h"
-#include "io/bert_text.h"
-#include "io/format/bert_vocab.h"
 #include "io/format/quote.h"
-#include "io/format/sentencepiece.h"
-#include "io/format/tokenizer_fields.h"
-#include "io/tokenizer_document.h"
-#include "io/tokenizer_registry.h"
+#include "io/tokenizer/bert_text.h"
+#include "io/tokenizer/bert_vocab.h"
+#include "io/tokenizer/document.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/registry.h"
+#include "io/tokenizer/sentencepiece.h"
 
 namespace graft::io {
 using nlohmann::json;

@@ -1,10 +1,10 @@
-#include "io/format/template_processor.h"
+#include "io/tokenizer/template_processor.h"
 
 #include <algorithm>
 #include <map>
 
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 using nlohmann::json;

@@ -1,10 +1,10 @@
-#include "io/format/text_rules.h"
+#include "io/tokenizer/text_rules.h"
 
-#include "io/format/metaspace.h"
 #include "io/format/quote.h"
-#include "io/format/token_regex.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/metaspace.h"
+#include "io/tokenizer/token_regex.h"
 
 namespace graft::io {
 namespace {

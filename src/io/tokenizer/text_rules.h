@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "io/format/tokenizer_parts.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 class Fields;

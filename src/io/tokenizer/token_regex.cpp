@@ -1,13 +1,13 @@
-#include "io/format/token_regex.h"
+#include "io/tokenizer/token_regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "graft/error.h"
 #include "io/format/quote.h"
-#include "io/format/token_regex_sets.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
+#include "io/tokenizer/token_regex_sets.h"
 
 namespace graft::io {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/format/word_split.h"
+#include "io/tokenizer/word_split.h"
 
 namespace graft::io {
 

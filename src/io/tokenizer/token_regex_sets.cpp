@@ -1,4 +1,4 @@
-#include "io/format/token_regex_sets.h"
+#include "io/tokenizer/token_regex_sets.h"
 
 namespace graft::io {
 namespace {

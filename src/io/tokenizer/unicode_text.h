@@ -5,8 +5,8 @@
 #pragma once
 #include <memory>
 
-#include "io/format/tokenizer_parts.h"
-#include "io/format/word_split.h"
+#include "io/tokenizer/parts.h"
+#include "io/tokenizer/word_split.h"
 
 namespace graft::io {
 

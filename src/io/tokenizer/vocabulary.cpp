@@ -1,8 +1,8 @@
-#include "io/format/vocabulary.h"
+#include "io/tokenizer/vocabulary.h"
 
 #include "graft/error.h"
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 

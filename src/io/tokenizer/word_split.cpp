@@ -1,9 +1,9 @@
-#include "io/format/word_split.h"
+#include "io/tokenizer/word_split.h"
 
 #include <algorithm>
 
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 namespace {

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/format/tokenizer_parts.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/parts.h"
 
 namespace graft::io {
 class Fields;

@@ -1,11 +1,11 @@
-#include "io/format/wordpiece.h"
+#include "io/tokenizer/wordpiece.h"
 
 #include <algorithm>
 
 #include "graft/error.h"
 #include "io/format/quote.h"
-#include "io/format/tokenizer_fields.h"
 #include "io/format/utf8.h"
+#include "io/tokenizer/fields.h"
 
 namespace graft::io {
 
