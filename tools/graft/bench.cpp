@@ -9,11 +9,12 @@
 #include <map>
 #include <thread>
 
-#include "bench_child.h"
-#include "bench_measure.h"
-#include "bench_report.h"
-#include "bench_statistics.h"
-#include "bench_worker.h"
+#include "bench/child.h"
+#include "bench/html.h"
+#include "bench/measure.h"
+#include "bench/statistics.h"
+#include "bench/tables.h"
+#include "bench/worker.h"
 #include "command.h"
 #include "graft/version.h"
 #include "io/format/atomic_file.h"

@@ -1,4 +1,4 @@
-#include "bench_adapter_work.h"
+#include "bench/adapter_work.h"
 
 #include <ATen/ATen.h>
 

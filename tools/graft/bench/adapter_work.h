@@ -1,6 +1,6 @@
 // graft's side of a bench row with adapters. bench/adapter_work.py is the same in Python.
 #pragma once
-#include "bench_work.h"
+#include "bench/work.h"
 #include "graft/peft.h"
 
 namespace graft::cli::bench {

@@ -1,4 +1,4 @@
-#include "bench_chart.h"
+#include "bench/chart.h"
 
 #include <algorithm>
 #include <cmath>

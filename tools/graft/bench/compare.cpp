@@ -1,4 +1,4 @@
-#include "bench_compare.h"
+#include "bench/compare.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "bench_decode.h"
+#include "bench/decode.h"
 
 #include <ATen/ATen.h>
 

@@ -1,7 +1,7 @@
 // The suite "decode": text generation, token by token. bench/decode_work.py is the same in Python.
 #pragma once
-#include "bench_rows.h"
-#include "bench_work.h"
+#include "bench/rows.h"
+#include "bench/work.h"
 
 namespace graft::cli::bench {
 

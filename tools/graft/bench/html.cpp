@@ -1,10 +1,12 @@
 // The page of a bench run: plots first, then the numbers they were drawn from.
+#include "bench/html.h"
+
 #include <cmath>
 #include <sstream>
 
-#include "bench_chart.h"
-#include "bench_report.h"
-#include "bench_statistics.h"
+#include "bench/chart.h"
+#include "bench/statistics.h"
+#include "bench/tables.h"
 
 namespace graft::cli::bench {
 namespace {

@@ -1,12 +1,12 @@
-#include "bench_measure.h"
+#include "bench/measure.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
 
-#include "bench_child.h"
-#include "bench_compare.h"
+#include "bench/child.h"
+#include "bench/compare.h"
 
 namespace graft::cli::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "bench_rows.h"
+#include "bench/rows.h"
 
 namespace graft::cli::bench {
 

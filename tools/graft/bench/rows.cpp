@@ -1,9 +1,9 @@
-#include "bench_rows.h"
+#include "bench/rows.h"
 
 #include <algorithm>
 
-#include "bench_decode.h"
-#include "bench_train.h"
+#include "bench/decode.h"
+#include "bench/train.h"
 #include "command.h"
 
 namespace graft::cli::bench {

@@ -1,4 +1,4 @@
-#include "bench_statistics.h"
+#include "bench/statistics.h"
 
 #include <algorithm>
 #include <cmath>

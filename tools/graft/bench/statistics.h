@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench_rows.h"
+#include "bench/rows.h"
 
 namespace graft::cli::bench {
 

@@ -1,11 +1,11 @@
-// The tables of a bench run, and their text on the terminal.
+#include "bench/tables.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
 
-#include "bench_report.h"
-#include "bench_statistics.h"
+#include "bench/statistics.h"
 
 namespace graft::cli::bench {
 namespace {

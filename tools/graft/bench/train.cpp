@@ -1,4 +1,4 @@
-#include "bench_train.h"
+#include "bench/train.h"
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <semaphore>
 #include <thread>
 
-#include "bench_adapter_work.h"
-#include "bench_statistics.h"
+#include "bench/adapter_work.h"
+#include "bench/statistics.h"
 #include "graft/error.h"
 #include "graft/trainer.h"
 #include "report.h"

@@ -1,8 +1,8 @@
 // The suite "train": steps of the Trainer, as `graft train` takes them. bench/train_work.py is the same in
 // Python.
 #pragma once
-#include "bench_rows.h"
-#include "bench_work.h"
+#include "bench/rows.h"
+#include "bench/work.h"
 
 namespace graft::cli::bench {
 

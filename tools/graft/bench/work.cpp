@@ -1,12 +1,12 @@
-#include "bench_work.h"
+#include "bench/work.h"
 
 #include <ATen/ATen.h>
 
 #include <map>
 
-#include "bench_adapter_work.h"
-#include "bench_decode.h"
-#include "bench_train.h"
+#include "bench/adapter_work.h"
+#include "bench/decode.h"
+#include "bench/train.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/error.h"

@@ -30,7 +30,7 @@ CompileOptions options_for(const std::string& how);
 /// Where a row's files are.
 std::filesystem::path folder_of(const nlohmann::ordered_json& request);
 
-/// A request to load (bench_child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
+/// A request to load (child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
 /// in.
 std::unique_ptr<Work> load_work(const nlohmann::ordered_json& request);
 

@@ -1,11 +1,11 @@
-#include "bench_worker.h"
+#include "bench/worker.h"
 
 #include <c10/util/Exception.h>
 
 #include <chrono>
 #include <iostream>
 
-#include "bench_work.h"
+#include "bench/work.h"
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "graft/version.h"

@@ -3,7 +3,7 @@
 
 namespace graft::cli::bench {
 
-/// Answers requests (bench_child.h) on standard input until it is told to quit or the parent is gone.
+/// Answers requests (child.h) on standard input until it is told to quit or the parent is gone.
 void serve();
 
 }  // namespace graft::cli::bench

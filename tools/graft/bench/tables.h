@@ -1,12 +1,13 @@
-// What a bench run found, for the terminal and as a page: both are views of the same JSON document.
+// What a bench run found, as tables and as text on the terminal, from its JSON document.
 #pragma once
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bench_rows.h"
-
 namespace graft::cli::bench {
+
+using nlohmann::ordered_json;
 
 struct Table {
   std::string title;
@@ -25,7 +26,5 @@ std::vector<std::pair<std::string, std::string>> header_of(const ordered_json& d
 std::string verdict_of(const ordered_json& document);
 
 std::string text_of(const ordered_json& document);
-/// One file with everything in it: it loads nothing and runs nothing.
-std::string html_of(const ordered_json& document);
 
 }  // namespace graft::cli::bench
