@@ -13,6 +13,7 @@
 #include "bench/html.h"
 #include "bench/measure.h"
 #include "bench/statistics.h"
+#include "bench/suites.h"
 #include "bench/tables.h"
 #include "bench/worker.h"
 #include "command.h"

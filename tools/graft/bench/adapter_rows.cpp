@@ -1,7 +1,7 @@
-// The suite "adapters": every method of PEFT that graft has, and what it costs to have adapters at all.
+#include "bench/adapter_rows.h"
+
 #include <algorithm>
 
-#include "bench/rows.h"
 #include "graft/error.h"
 
 namespace graft::cli::bench {

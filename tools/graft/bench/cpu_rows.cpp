@@ -1,26 +1,13 @@
-#include "bench/rows.h"
-
-#include <algorithm>
-
-#include "bench/decode.h"
-#include "bench/train.h"
-#include "command.h"
+#include "bench/cpu_rows.h"
 
 namespace graft::cli::bench {
 namespace {
-
-// Results are compared so that nobody measures different work, not to judge rounding: that is the tests' job.
-constexpr double kLooseSingle = 5e-3, kLooseHalf = 4e-2;
 
 struct Model {
   std::string name;
   ordered_json config, inputs, labels;
   Goals forward, backward;
 };
-
-ordered_json numbers(const std::vector<int64_t>& shape, const std::string& dtype = "float32") {
-  return {{"shape", shape}, {"dtype", dtype}};
-}
 
 /// The design's figures are small Llama's: 6 layers of 448, batches of 4 x 60.
 Model llama(const std::string& name, int64_t layers, int64_t hidden, int64_t intermediate, int64_t heads) {
@@ -121,7 +108,7 @@ void append(const Model& model, std::vector<Row>& rows) {
                   .work = "forward",
                   .config = model.config,
                   .inputs = model.inputs,
-                  .tolerance = kLooseSingle,
+                  .tolerance = loose_single(),
                   .goals = model.forward});
   auto labelled = model.inputs;
   labelled["labels"] = model.labels;
@@ -129,13 +116,13 @@ void append(const Model& model, std::vector<Row>& rows) {
                   .work = "backward",
                   .config = model.config,
                   .inputs = labelled,
-                  .tolerance = kLooseSingle,
+                  .tolerance = loose_single(),
                   .goals = model.backward});
   rows.push_back({.name = model.name + "-step",
                   .work = "step",
                   .config = model.config,
                   .inputs = labelled,
-                  .tolerance = kLooseSingle,
+                  .tolerance = loose_single(),
                   .goals = model.backward});
 }
 
@@ -147,7 +134,7 @@ Row micro(const std::string& op, const std::string& dtype, const ordered_json& i
           .config = nullptr,
           .inputs = inputs,
           .bytes = elements_moved * (single ? 4 : 2),
-          .tolerance = single ? kLooseSingle : kLooseHalf,
+          .tolerance = single ? loose_single() : loose_half(),
           .goals = {.bandwidth = 0.8}};
 }
 
@@ -166,82 +153,15 @@ void append_micro_cases(const std::string& dtype, std::vector<Row>& rows) {
       micro("cross_entropy", dtype, {{"x", matrix}, {"target", whole_numbers({count}, kColumns)}}, elements));
 }
 
-std::string joined(const std::vector<Row>& rows) {
-  std::string names;
-  for (const auto& row : rows) names += (names.empty() ? "" : ", ") + row.name;
-  return names;
-}
-
 }  // namespace
 
-ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
-  return {{"shape", shape}, {"dtype", "int64"}, {"below", below}};
-}
-
-double loose_single() { return kLooseSingle; }
-
-int64_t tokens_of(const Row& row) {
-  if (row.new_tokens < 2) return 0;
-  return row.inputs.at("input_ids").at("shape")[0].get<int64_t>() * row.new_tokens;
-}
-
-std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file) {
-  if (name == "decode") return decode_rows(tiny, model_file);
-  if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
-  if (name == "adapters") return adapter_rows(tiny);
-  if (name == "train") return train_rows(tiny);
-  if (name != "cpu")
-    throw WrongUsage(
-        "--suite " + name +
-        ": there are the suites \"cpu\", \"adapters\", \"decode\" and \"train\"; gpu and vision come "
-        "with their parts of graft");
-  if (tiny) throw WrongUsage("--tiny goes with the suites adapters, decode and train");
+std::vector<Row> cpu_rows() {
   std::vector<Row> rows;
   for (const auto& model :
        {llama("llama6", 6, 448, 1216, 7), llama("llama8", 8, 512, 1376, 8), opt(), bert(), vit(), resnet()})
     append(model, rows);
   for (const char* dtype : {"float32", "bfloat16"}) append_micro_cases(dtype, rows);
   return rows;
-}
-
-std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only) {
-  const auto fits = [](const Row& row, const std::string& wanted) {
-    return row.name == wanted || row.name.starts_with(wanted + "-");
-  };
-  for (const auto& wanted : only)
-    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return fits(row, wanted); }))
-      throw WrongUsage("--only " + wanted + ": no such row; rows: " + joined(rows));
-  std::vector<Row> found;
-  for (const auto& row : rows)
-    if (only.empty() ||
-        std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row, wanted); }))
-      found.push_back(row);
-  return found;
-}
-
-std::vector<std::vector<Row>> grouped(const std::vector<Row>& rows) {
-  const auto together = [](const Row& first, const Row& next) {
-    return !next.over.empty() && (next.over == first.name || next.over == first.over);
-  };
-  std::vector<std::vector<Row>> groups;
-  for (const auto& row : rows) {
-    if (groups.empty() || !together(groups.back().front(), row)) groups.emplace_back();
-    groups.back().push_back(row);
-  }
-  return groups;
-}
-
-ordered_json description(const Row& row) {
-  return {{"name", row.name},
-          {"work", row.work},
-          {"model", row.config},
-          {"inputs", row.inputs},
-          {"adapter", row.adapters.config},
-          {"adapters", row.adapters.count},
-          {"state", row.adapters.state},
-          {"over", row.over},
-          {"new_tokens", row.new_tokens},
-          {"model_file", row.model_file}};
 }
 
 }  // namespace graft::cli::bench

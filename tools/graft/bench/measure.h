@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "bench/rows.h"
+#include "bench/row.h"
 
 namespace graft::cli::bench {
 

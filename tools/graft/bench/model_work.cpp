@@ -1,15 +1,9 @@
-#include "bench/work.h"
+#include "bench/model_work.h"
 
 #include <ATen/ATen.h>
 
-#include <map>
-
-#include "bench/adapter_work.h"
-#include "bench/decode.h"
-#include "bench/train.h"
 #include "graft/compile.h"
 #include "graft/compile_step.h"
-#include "graft/error.h"
 #include "graft/model.h"
 #include "inputs.h"
 
@@ -89,104 +83,12 @@ class StepWork : public Work {
   at::Tensor loss_;
 };
 
-using Tensors = std::vector<at::Tensor>;
-
-at::Tensor pointwise(const Tensors& in) { return at::gelu(in[0]) * in[1] + in[2]; }
-at::Tensor layer_norm(const Tensors& in) { return at::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2]); }
-at::Tensor rms_norm(const Tensors& in) { return at::rms_norm(in[0], {in[0].size(-1)}, in[1], 1e-6); }
-at::Tensor softmax(const Tensors& in) { return at::softmax(in[0], -1); }
-at::Tensor cross_entropy(const Tensors& in) { return at::cross_entropy_loss(in[0], in[1]); }
-
-using Op = at::Tensor (*)(const Tensors&);
-
-Op op_named(const std::string& name) {
-  static const std::map<std::string, Op> known{{"pointwise", pointwise},
-                                               {"layer_norm", layer_norm},
-                                               {"rms_norm", rms_norm},
-                                               {"softmax", softmax},
-                                               {"cross_entropy", cross_entropy}};
-  const auto found = known.find(name);
-  if (found == known.end()) throw UsageError("[bench] the work \"" + name + "\" is unknown");
-  return found->second;
-}
-
-/// One op over tensors, without gradients.
-class OpWork : public Work {
- public:
-  OpWork(const fs::path& folder, const std::string& op, const std::vector<std::string>& names,
-         const std::string& how)
-      : op_(compile(std::function<at::Tensor(const Tensors&)>(op_named(op)), options_for(how))) {
-    const auto file = SafetensorsFile::open(folder / "inputs.safetensors");
-    // Copies: a mapped file has small pages, and bandwidth is what is measured.
-    for (const auto& name : names) inputs_.push_back(file->tensor(name).clone());
-  }
-
-  void call() override {
-    const at::NoGradGuard guard;
-    out_ = at::Tensor();
-    out_ = op_(inputs_);
-  }
-  NamedTensors outputs() const override { return {{"out", out_}}; }
-
- private:
-  Compiled<at::Tensor(const Tensors&)> op_;
-  Tensors inputs_;
-  at::Tensor out_;
-};
-
-/// Reads and writes `bytes` in all, as plainly as can be.
-class CopyWork : public Work {
- public:
-  explicit CopyWork(int64_t bytes)
-      : from_(at::ones({bytes / 2 / 4}, at::kFloat)), to_(at::zeros_like(from_)) {}
-  void call() override { to_.copy_(from_); }
-  NamedTensors outputs() const override { return {{"out", to_}}; }
-
- private:
-  at::Tensor from_, to_;
-};
-
-at::Tensor random_tensor(const ordered_json& wanted) {
-  const auto shape = wanted.at("shape").get<std::vector<int64_t>>();
-  const auto dtype = wanted.at("dtype").get<std::string>();
-  if (wanted.contains("below")) return at::randint(wanted["below"].get<int64_t>(), shape, at::kLong);
-  return at::randn(shape).to(dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
-}
-
 }  // namespace
 
-CompileOptions options_for(const std::string& how) {
-  return {.backend = backend_named(how), .fullgraph = true};
-}
-
-fs::path folder_of(const ordered_json& request) { return request.at("folder").get<std::string>(); }
-
-std::unique_ptr<Work> load_work(const ordered_json& request) {
+std::unique_ptr<Work> load_model_work(const ordered_json& request) {
   const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
-  const auto folder = folder_of(request);
-  if (how == "copy") return std::make_unique<CopyWork>(request.at("bytes").get<int64_t>());
-  if (work == "train") return load_train_work(request);
-  if (!request.at("adapter").is_null() && request.at("state") != "base") return load_adapter_work(request);
-  if (work == "forward" || work == "backward")
-    return std::make_unique<ModelWork>(folder, work == "backward", how);
-  if (work == "generate") return load_decode_work(request);
-  if (work == "step") return std::make_unique<StepWork>(folder, how);
-  return std::make_unique<OpWork>(folder, work, request.at("inputs").get<std::vector<std::string>>(), how);
-}
-
-void make_files(const ordered_json& request) {
-  const auto folder = folder_of(request);
-  at::manual_seed(0);
-  if (const auto file = request.at("model_file").get<std::string>(); !file.empty())
-    AutoModelForCausalLM::from_pretrained(file, {.dtype = at::kFloat})->save_pretrained(folder / "model");
-  else if (!request.at("config").is_null())
-    AutoModelForAny::from_config(Config::from_json(request["config"].dump()))
-        ->save_pretrained(folder / "model");
-  NamedTensors inputs;
-  for (const auto& [name, wanted] : request.at("inputs").items())
-    inputs.emplace_back(name, random_tensor(wanted));
-  save_safetensors(folder / "inputs.safetensors", inputs);
-  if (!request.at("adapter").is_null()) make_adapters(request);
+  if (work == "step") return std::make_unique<StepWork>(folder_of(request), how);
+  return std::make_unique<ModelWork>(folder_of(request), work == "backward", how);
 }
 
 }  // namespace graft::cli::bench

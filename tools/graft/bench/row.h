@@ -1,4 +1,4 @@
-// What a suite of `graft bench` measures: one row is one piece of work, the same for every contender.
+// A row of `graft bench`: one piece of work, the same for every contender.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -53,26 +53,13 @@ struct Row {
 /// New tokens of all rows of a call of "generate"; 0 for other work, and where only the first one is made.
 int64_t tokens_of(const Row& row);
 
-/// WrongUsage that lists the suites there are. `tiny` is for tests: the same rows over models of no size.
-/// `model_file`: of the suite "decode", a GGUF file; empty: random weights.
-std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file);
-/// The suite "adapters".
-std::vector<Row> adapter_rows(bool tiny);
-/// A row over the model of that suite, without adapters yet.
-Row on_small_llama(bool tiny, const std::string& name, const std::string& work, int64_t batch = 4);
-/// A method's configuration there: PEFT's names and values, read by both sides.
-ordered_json recipe_of(const std::string& method);
+/// An input of random numbers.
+ordered_json numbers(const std::vector<int64_t>& shape, const std::string& dtype = "float32");
 /// An input of whole numbers from 0 on.
 ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below);
-/// How far float32 results may lie apart.
+/// How far results of float32 and of half precision may lie apart.
 double loose_single();
-
-/// The rows that `only` names: a row's whole name, or the beginning of it up to a dash. All rows when it is
-/// empty; WrongUsage for a name that fits none.
-std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only);
-
-/// Rows that are measured in turns with each other: those that are over the same row, and it.
-std::vector<std::vector<Row>> grouped(const std::vector<Row>& rows);
+double loose_half();
 
 /// What a row is, for machines: {"name", "work", "config", "adapter", ...}.
 ordered_json description(const Row& row);

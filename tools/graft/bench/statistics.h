@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench/rows.h"
+#include "bench/row.h"
 
 namespace graft::cli::bench {
 

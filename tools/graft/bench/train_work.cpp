@@ -1,4 +1,4 @@
-#include "bench/train.h"
+#include "bench/train_work.h"
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -147,22 +147,6 @@ class TrainWork : public Work {
 };
 
 }  // namespace
-
-std::vector<Row> train_rows(bool tiny) {
-  constexpr int64_t kBatches = 64;  // in an epoch, so that its end is there, but seldom
-  const std::vector<std::string> methods{"full", "lora", "dora", "ia3", "oft"};
-  std::vector<Row> rows;
-  rows.reserve(methods.size());
-  for (const auto& method : methods) {
-    auto row = on_small_llama(tiny, method + "-train", "train");
-    if (method != "full") row.adapters.config = recipe_of(method);
-    auto& shape = row.inputs["input_ids"]["shape"];
-    shape.insert(shape.begin(), kBatches);
-    row.goals = {.steady = 0.9, .host = 0.03, .memory = 1};
-    rows.push_back(row);
-  }
-  return rows;
-}
 
 std::unique_ptr<Work> load_train_work(const ordered_json& request) {
   return std::make_unique<TrainWork>(request);

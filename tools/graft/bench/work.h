@@ -30,11 +30,4 @@ CompileOptions options_for(const std::string& how);
 /// Where a row's files are.
 std::filesystem::path folder_of(const nlohmann::ordered_json& request);
 
-/// A request to load (child.h) as Work: a model, an op, or the plain copy that bandwidth is measured
-/// in.
-std::unique_ptr<Work> load_work(const nlohmann::ordered_json& request);
-
-/// A request to make: the checkpoint and the inputs of a row, random but always the same.
-void make_files(const nlohmann::ordered_json& request);
-
 }  // namespace graft::cli::bench

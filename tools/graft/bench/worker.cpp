@@ -5,7 +5,7 @@
 #include <chrono>
 #include <iostream>
 
-#include "bench/work.h"
+#include "bench/requests.h"
 #include "graft/compile.h"
 #include "graft/error.h"
 #include "graft/version.h"
