@@ -109,11 +109,17 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-std::string bar_chart(const std::vector<BarGroup>& given, const Axis& axis) {
+std::string with_unit(double value, const std::string& unit) {
+  char text[48];
+  std::snprintf(text, sizeof text, value < 10 ? "%.2f %s" : "%.1f %s", value, unit.c_str());
+  return text;
+}
+
+Drawing draw_bars(const std::vector<BarGroup>& given, const Axis& axis) {
   std::vector<BarGroup> groups;
   for (const auto& group : given)
     if (!group.bars.empty()) groups.push_back(group);
-  if (groups.empty()) return "";
+  if (groups.empty()) return {};
   const Scale scale(groups, axis);
   int height = 0;
   for (const auto& group : groups) height += kTitle + kStep * static_cast<int>(group.bars.size()) + kGap;
@@ -130,7 +136,7 @@ std::string bar_chart(const std::vector<BarGroup>& given, const Axis& axis) {
     for (const auto& bar : group.bars) {
       const double middle = y + kBar / 2.0;
       canvas.text("label", -6, middle + 4, bar.label);
-      canvas.bar(class_of(bar.label), y, scale.x(bar.value));
+      canvas.bar(class_of(bar.kind.empty() ? bar.label : bar.kind), y, scale.x(bar.value));
       if (bar.high > bar.low) canvas.line("spread", scale.x(bar.low), middle, scale.x(bar.high), middle);
       canvas.text("value", std::max(scale.x(bar.value), scale.x(bar.high)) + 6, middle + 4, bar.text);
       y += kStep;
@@ -139,11 +145,18 @@ std::string bar_chart(const std::vector<BarGroup>& given, const Axis& axis) {
   }
   for (const auto mark : axis.marks) canvas.line("mark", scale.x(mark), 0, scale.x(mark), height);
 
+  constexpr int kTicks = 20;
+  return {
+      .elements = canvas.str(), .width = kLabelWidth + kPlotWidth + kTextWidth, .height = height + kTicks};
+}
+
+std::string bar_chart(const std::vector<BarGroup>& groups, const Axis& axis) {
+  const auto drawing = draw_bars(groups, axis);
+  if (drawing.elements.empty()) return "";
   std::ostringstream svg;
-  const int width = kLabelWidth + kPlotWidth + kTextWidth;
-  svg << "<svg viewBox=\"0 0 " << width << " " << height + 20 << "\" width=\"" << width
+  svg << "<svg viewBox=\"0 0 " << drawing.width << " " << drawing.height << "\" width=\"" << drawing.width
       << "\" role=\"img\">\n"
-      << canvas.str() << "</svg>\n";
+      << drawing.elements << "</svg>\n";
   return svg.str();
 }
 

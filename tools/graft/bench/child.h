@@ -11,7 +11,8 @@
 //   {"do": "nudge"}                                            moves the parameters by a few roundings
 //   {"do": "run", "calls": N}                                  one call to warm up, then -> {"times_ms": [N]}
 //   {"do": "facts"}                                            what a piece of work knows of itself:
-//                                                              -> {["peak_bytes": b][, "host_share": s]}
+//                                                              -> {["peak_bytes": b][, "host_share": s]
+//                                                              [, "recompiles": n, since it started]}
 //   {"do": "quit"}
 //
 // The child says {"versions": {...}} when it starts. A reply {"error": text} is a failed request.

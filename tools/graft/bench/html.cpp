@@ -11,12 +11,6 @@
 namespace graft::cli::bench {
 namespace {
 
-std::string digits(double value, const std::string& unit) {
-  char text[48];
-  std::snprintf(text, sizeof text, value < 10 ? "%.2f %s" : "%.1f %s", value, unit.c_str());
-  return text;
-}
-
 /// Times in those of torch.compile, or of the best thing there is to compare with.
 std::string steady_chart(const ordered_json& document) {
   std::vector<BarGroup> groups;
@@ -32,7 +26,7 @@ std::string steady_chart(const ordered_json& document) {
                             .value = *median / *unit,
                             .low = *number_at(found, "/q1_ms") / *unit,
                             .high = *number_at(found, "/q3_ms") / *unit,
-                            .text = digits(*median, "ms")});
+                            .text = with_unit(*median, "ms")});
     }
     groups.push_back(group);
   }
@@ -45,7 +39,7 @@ std::string over_chart(const ordered_json& document) {
     if (!row.contains("over")) continue;
     BarGroup group{.title = row["name"], .bars = {}};
     for (const auto& [name, value] : row["over"].items())
-      group.bars.push_back({.label = name, .value = value, .text = digits(value, "x")});
+      group.bars.push_back({.label = name, .value = value, .text = with_unit(value, "x")});
     groups.push_back(group);
   }
   return bar_chart(groups, {.logarithmic = false, .marks = {1.0}, .unit = ""});
@@ -60,7 +54,7 @@ std::string first_call_chart(const ordered_json& document) {
         const ordered_json::json_pointer where("/contenders/" + std::string(name) + "/first_call_s/" + kind);
         if (!row.contains(where)) continue;
         const auto found = quartiles(row[where].get<std::vector<double>>());
-        group.bars.push_back({.label = name, .value = found.median, .text = digits(found.median, "s")});
+        group.bars.push_back({.label = name, .value = found.median, .text = with_unit(found.median, "s")});
       }
       groups.push_back(group);
     }
@@ -73,7 +67,7 @@ std::string bandwidth_chart(const ordered_json& document) {
     BarGroup group{.title = row["name"], .bars = {}};
     for (const auto& [name, found] : row["contenders"].items())
       if (const auto share = number_at(found, "/bandwidth_share"))
-        group.bars.push_back({.label = name, .value = *share, .text = digits(*share * 100, "%")});
+        group.bars.push_back({.label = name, .value = *share, .text = with_unit(*share * 100, "%")});
     groups.push_back(group);
   }
   return bar_chart(groups, {.logarithmic = false, .marks = {0.8}, .unit = ""});

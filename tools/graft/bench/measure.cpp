@@ -248,11 +248,12 @@ class RowRun {
     for (const auto& who : all_)
       if (const auto found = found_.find(who.name); found != found_.end())
         contenders[who.name] = found->second;
-    return {{"name", row_.name},
-            {"work", row_.work},
-            {"bytes", row_.bytes},
-            {"tokens", tokens_of(row_)},
-            {"contenders", contenders}};
+    ordered_json found{
+        {"name", row_.name}, {"work", row_.work}, {"bytes", row_.bytes}, {"tokens", tokens_of(row_)}};
+    if (row_.adapters.any())
+      found["adapters"] = {{"count", row_.adapters.count}, {"state", row_.adapters.state}};
+    found["contenders"] = contenders;
+    return found;
   }
 
   const Row& row_;

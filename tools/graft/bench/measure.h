@@ -33,11 +33,9 @@ ordered_json prepare_python(const Settings& settings, const Needs& needs);
 /// Whether those versions have llama-cpp-python, which nothing needs.
 bool has_llama_cpp(const ordered_json& versions);
 
-/// Rows in turns with each other, for each: {"name", "work", "tokens", "contenders": {NAME: {"first_call_s":
-/// {"cold":
-/// [..][, "warm": [..]]}, "turns_ms":
-/// [[..]..],
-/// ...} or {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile
+/// Rows in turns with each other, for each: {"name", "work", "tokens"[, "adapters": {"count", "state"}],
+/// "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms": [[..]..], ...} or
+/// {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile
 /// over PEFT, which is known not to do everything, it is {"cannot"} and no error of the run.
 std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
                                   const Progress& progress);

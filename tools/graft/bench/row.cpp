@@ -14,6 +14,10 @@ ordered_json whole_numbers(const std::vector<int64_t>& shape, int64_t below) {
 double loose_single() { return 5e-3; }
 double loose_half() { return 4e-2; }
 
+bool fits(const std::string& row, const std::string& wanted) {
+  return row == wanted || row.starts_with(wanted + "-");
+}
+
 int64_t tokens_of(const Row& row) {
   if (row.new_tokens < 2) return 0;
   return row.inputs.at("input_ids").at("shape")[0].get<int64_t>() * row.new_tokens;

@@ -50,6 +50,9 @@ struct Row {
   bool is_model() const { return !config.is_null(); }
 };
 
+/// Whether --only NAME means the row: its whole name, or the beginning of it up to a dash.
+bool fits(const std::string& row, const std::string& wanted);
+
 /// New tokens of all rows of a call of "generate"; 0 for other work, and where only the first one is made.
 int64_t tokens_of(const Row& row);
 

@@ -34,16 +34,13 @@ std::vector<Row> suite_named(const std::string& name, bool tiny, const std::stri
 }
 
 std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only) {
-  const auto fits = [](const Row& row, const std::string& wanted) {
-    return row.name == wanted || row.name.starts_with(wanted + "-");
-  };
   for (const auto& wanted : only)
-    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return fits(row, wanted); }))
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return fits(row.name, wanted); }))
       throw WrongUsage("--only " + wanted + ": no such row; rows: " + joined(rows));
   std::vector<Row> found;
   for (const auto& row : rows)
     if (only.empty() ||
-        std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row, wanted); }))
+        std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row.name, wanted); }))
       found.push_back(row);
   return found;
 }

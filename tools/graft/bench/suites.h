@@ -8,8 +8,7 @@ namespace graft::cli::bench {
 /// `model_file`: of the suite "decode", a GGUF file; empty: random weights.
 std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file);
 
-/// The rows that `only` names: a row's whole name, or the beginning of it up to a dash. All rows when it is
-/// empty; WrongUsage for a name that fits none.
+/// The rows that `only` names; all rows when it is empty. WrongUsage for a name that fits none.
 std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only);
 
 /// Rows that are measured in turns with each other: those that are over the same row, and it.

@@ -49,12 +49,18 @@ class Worker {
       return ordered_json::object();
     }
     if (what == "nudge") return work_->nudge(), ordered_json::object();
-    if (what == "facts") return work_->facts();
+    if (what == "facts") return facts();
     if (what == "run") return {{"times_ms", run(request.at("calls").get<int64_t>())}};
     throw UsageError("[bench] unknown request \"" + what + "\"");
   }
 
  private:
+  ordered_json facts() const {
+    auto known = work_->facts();
+    if (const auto now = counters(); now.graphs > 0) known["recompiles"] = now.recompiles;
+    return known;
+  }
+
   std::vector<double> run(int64_t calls) {
     work_->rewind();
     work_->call();  // brings the processor's caches back from whoever had them before
