@@ -1,4 +1,4 @@
-"""Python's side of a bench row with adapters: PEFT, eager or under torch.compile. tools/graft/bench_adapter_work.cpp is the same in C++."""
+"""Python's side of a bench row with adapters: PEFT, eager or under torch.compile. tools/graft/bench/adapter_work.cpp is the same in C++."""
 import json
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Python's side of the suite "decode": transformers' generate(). tools/graft/bench_decode.cpp is the same in C++."""
+"""Python's side of the suite "decode": transformers' generate(). tools/graft/bench/decode_work.cpp is the same in C++."""
 from pathlib import Path
 
 import torch

@@ -1,6 +1,6 @@
 """The Python child of `graft bench --against python`: answers requests on standard input, one line of JSON each.
 
-tools/graft/bench_child.h has the protocol. The packages are looked up before anything is imported, so that a missing one is said at once.
+tools/graft/bench/child.h has the protocol. The packages are looked up before anything is imported, so that a missing one is said at once.
 """
 import importlib.metadata
 import json

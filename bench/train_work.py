@@ -1,4 +1,4 @@
-"""Python's side of the suite "train": transformers' Trainer, with PEFT where there is an adapter. tools/graft/bench_train.cpp is the same in C++."""
+"""Python's side of the suite "train": transformers' Trainer, with PEFT where there is an adapter. tools/graft/bench/train_work.cpp is the same in C++."""
 import gc
 import threading
 from pathlib import Path

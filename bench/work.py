@@ -1,4 +1,4 @@
-"""Python's side of a bench row: the work itself, eager or under torch.compile. tools/graft/bench_work.cpp is the same in C++."""
+"""Python's side of a bench row: the work itself, eager or under torch.compile. tools/graft/bench/model_work.cpp and op_work.cpp are the same in C++."""
 import json
 from pathlib import Path
 

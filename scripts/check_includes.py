@@ -29,6 +29,7 @@ LAYERS = (
     ("src/verify", "compiler"),
     ("src/compiler", "compiler"),
     ("src/io/format", "model"),
+    ("src/io/tokenizer", "model"),
     ("src/io", "model"),
     ("src/nn", "model"),
     ("src/models", "model"),
@@ -53,7 +54,7 @@ ONLY = {
 SIBLINGS_APART = ("src/targets",)
 # These ask a target also where torch has a switch for one device or library. (capture/ translates torch's names of devices.)
 NEUTRAL = ("src/passes", "src/codegen", "src/runtime", "src/verify", "src/compiler")
-TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format")
+TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format", "src/io/tokenizer")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 MAY_INCLUDE_TORCH = ("src/support/torch_pch.h",)  # the precompiled header itself
 CONDITIONALS_CHECKED = ("include", "src")

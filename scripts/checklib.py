@@ -89,7 +89,7 @@ def includes(text):
 def resolve(known, including, path, quoted):
     """The file of ours, among the set `known`, that an #include in the file `including` means; None when it is not ours."""
     folder = including.rpartition("/")[0]
-    for base in ([folder] if quoted else []) + ["include", "src", "tools", "tests", ""]:
+    for base in ([folder] if quoted else []) + ["include", "src", "tools", "tools/graft", "tests", ""]:
         parts = []
         for part in f"{base}/{path}".split("/"):
             if part == ".." and parts:

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "adapters/methods/trainable_tokens.h"
 #include "adapters/prompt.h"
 #include "adapters/prompt_config.h"
 #include "adapters/replacement.h"
-#include "adapters/trainable_tokens.h"
 #include "graft/error.h"
 #include "support/log.h"
 #include "support/regex.h"

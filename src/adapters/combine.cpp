@@ -9,7 +9,7 @@
 #include <set>
 
 #include "adapters/combine_targets.h"
-#include "adapters/lora.h"
+#include "adapters/methods/lora.h"
 #include "adapters/peft_state.h"
 #include "graft/error.h"
 #include "support/log.h"

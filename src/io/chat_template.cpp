@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "graft/error.h"
-#include "io/format/bert_vocab.h"
-#include "io/format/gguf_tokenizer.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
 #include "io/gguf.h"
 #include "io/template_engine.h"
+#include "io/tokenizer/bert_vocab.h"
+#include "io/tokenizer/gguf_tokenizer.h"
 
 namespace graft {
 using nlohmann::ordered_json;

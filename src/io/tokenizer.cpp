@@ -1,10 +1,10 @@
-// The public face of a tokenizer; the work is in tokenizer_pipeline.cpp.
+// The public face of a tokenizer; the work is in tokenizer/pipeline.cpp.
 #include "graft/tokenizer.h"
 
 #include <algorithm>
 
 #include "graft/error.h"
-#include "io/tokenizer_pipeline.h"
+#include "io/tokenizer/pipeline.h"
 
 namespace graft {
 namespace {

@@ -1,13 +1,13 @@
 // Reads a tokenizer from its files: tokenizer.json, a GGUF file or a BERT vocab.txt turned into one, or
 // SentencePiece's tokenizer.model.
 #include "graft/error.h"
-#include "io/format/bert_vocab.h"
-#include "io/format/gguf_tokenizer.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
 #include "io/gguf.h"
-#include "io/tokenizer_document.h"
+#include "io/tokenizer/bert_vocab.h"
+#include "io/tokenizer/document.h"
+#include "io/tokenizer/gguf_tokenizer.h"
 
 namespace graft::io {
 using nlohmann::json;

@@ -102,6 +102,34 @@ polyline { fill: none; stroke: var(--curve); stroke-width: 1.5; } pre { overflow
 
 }  // namespace
 
+ReportPage page_of(const std::vector<TrainingStep>& log, const Subject& subject,
+                   const TrainingArguments& arguments) {
+  ReportPage page{.title = subject.model().architecture() + ", " + std::to_string(log.size()) + " steps",
+                  .facts = {},
+                  .steps = log,
+                  .program = {}};
+  int64_t tokens = 0, trained = 0;
+  double seconds = 0;
+  for (const auto& step : log) tokens += step.tokens, seconds += step.seconds;
+  for (const auto& each : subject.tensors()) trained += each.tensor.numel();
+  page.facts = {{"trained parameters", std::to_string(trained)},
+                {"loss, first and last step",
+                 log.empty() ? "" : short_number(log.front().loss) + ", " + short_number(log.back().loss)},
+                {"optimizer", arguments.optim + ", learning rate " + short_number(arguments.learning_rate) +
+                                  " (" + arguments.lr_scheduler_type + ")"},
+                {"tokens", std::to_string(tokens) + " in " + short_number(seconds) + " s"},
+                {"seed", std::to_string(arguments.seed)}};
+  if (arguments.compile.backend != Backend::eager) {
+    const auto all = counters();
+    page.facts.emplace_back("compiled in", short_number(all.compile_seconds) + " s");
+    page.program = std::to_string(all.graphs) + " graphs, " + std::to_string(all.recompiles) +
+                   " recompiles, " + std::to_string(all.kernels) + " different kernels, " +
+                   std::to_string(all.extern_calls) + " calls into ATen, " + std::to_string(all.cache_hits) +
+                   " kernels from the disk cache";
+  }
+  return page;
+}
+
 std::string to_html(const ReportPage& page) {
   std::ostringstream out;
   out << "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>" << escaped(page.title)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graft/trainer.h"
+#include "train/subject.h"
 
 namespace graft::train {
 
@@ -15,6 +16,10 @@ struct ReportPage {
   std::vector<TrainingStep> steps;
   std::string program;  ///< what the compiler made of it; empty: it was not compiled
 };
+
+/// Of the steps of a run, with the counts of what this process has compiled.
+ReportPage page_of(const std::vector<TrainingStep>& log, const Subject& subject,
+                   const TrainingArguments& arguments);
 
 std::string to_html(const ReportPage& page);
 

@@ -12,6 +12,7 @@
 
 #include "graft/error.h"
 #include "support/log.h"
+#include "train/arguments.h"
 #include "train/batches.h"
 #include "train/callbacks.h"
 #include "train/evaluation.h"
@@ -30,52 +31,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void check(const TrainingArguments& a) {
-  const auto refuse = [](const std::string& what) { throw UsageError("[train] " + what); };
-  if (a.gradient_accumulation_steps < 1) refuse("gradient_accumulation_steps must be at least 1");
-  if (!(a.max_grad_norm >= 0)) refuse("max_grad_norm must be at least 0 (0: no clipping)");
-  if (!(a.weight_decay >= 0)) refuse("weight_decay must be at least 0");
-  if (a.max_steps <= 0 && !(a.num_train_epochs > 0))
-    refuse("num_train_epochs must be above 0 where max_steps is not given");
-  if (a.save_steps < 0) refuse("save_steps must be at least 0 (0: no checkpoints)");
-  if (a.save_total_limit && *a.save_total_limit < 1) refuse("save_total_limit must be at least 1");
-  if (a.eval_steps < 0) refuse("eval_steps must be at least 0 (0: no evaluation)");
-  if (a.early_stopping_patience < 0) refuse("early_stopping_patience must be at least 0 (0: never)");
-  if (!(a.early_stopping_threshold >= 0)) refuse("early_stopping_threshold must be at least 0");
-  if (a.eval_steps == 0 && (a.load_best_model_at_end || a.early_stopping_patience > 0))
-    refuse("load_best_model_at_end and early_stopping_patience go by evaluations: give eval_steps, too");
-  if (a.load_best_model_at_end && a.output_dir.empty())
-    refuse("load_best_model_at_end needs an output_dir, where the best model is kept");
-  if (a.zero_stage != 0 && a.zero_stage != 1 && a.zero_stage != 3) refuse("zero_stage must be 0, 1 or 3");
-}
-
-/// What decides how a run goes; kept with its checkpoints.
-nlohmann::json to_json(const TrainingArguments& a, int64_t max_steps) {
-  return {{"learning_rate", a.learning_rate},
-          {"lr_scheduler_type", a.lr_scheduler_type},
-          {"warmup_steps", a.warmup_steps},
-          {"optim", a.optim},
-          {"adam_beta1", a.adam_beta1},
-          {"adam_beta2", a.adam_beta2},
-          {"adam_epsilon", a.adam_epsilon},
-          {"weight_decay", a.weight_decay},
-          {"loraplus_lr_ratio", a.loraplus_lr_ratio ? nlohmann::json(*a.loraplus_lr_ratio) : nullptr},
-          {"max_grad_norm", a.max_grad_norm},
-          {"max_steps", max_steps},
-          {"gradient_accumulation_steps", a.gradient_accumulation_steps},
-          {"bf16", a.bf16},
-          {"fp16", a.fp16},
-          {"seed", a.seed}};
-}
-
-/// Changing them on purpose is fine, but then the run is not the one it would have been.
-void warn_of_other_arguments(const nlohmann::json& before, const nlohmann::json& now) {
-  for (const auto& [name, value] : now.items())
-    if (before.value(name, nlohmann::json()) != value)
-      log_warning("[train] " + name + " is " + value.dump() + " and was " +
-                  before.value(name, nlohmann::json()).dump() + " in the run that is resumed");
 }
 
 }  // namespace
@@ -114,7 +69,7 @@ struct Trainer::Impl {
   }
 
   static TrainingArguments checked(TrainingArguments given, const train::Subject& subject) {
-    check(given);
+    train::check_arguments(given);
     if (given.zero_stage != 3) return given;
     train::refuse_without_frozen_weights(subject);
     // The weights come and go between regions: a program over the whole would need all of them at once.
@@ -234,7 +189,7 @@ struct Trainer::Impl {
     std::vector<TrainingStep> log;
     if (resume) {
       if (const auto saved = folder->last()) {
-        warn_of_other_arguments(saved->arguments, to_json(args, max_steps));
+        train::warn_of_other_arguments(saved->arguments, train::arguments_json(args, max_steps));
         subject->load_to_resume(saved->dir);
         stepper = train::make_stepper(*subject, args);  // the tensors may be others now
         train::load_state(saved->dir, *subject, *stepper, group->rank());
@@ -283,7 +238,7 @@ struct Trainer::Impl {
     check_weights(log);
     const auto state = train::step_state(*stepper, *group);
     if (!group->is_main()) return;
-    folder.save(log.back().step, log, to_json(args, max_steps),
+    folder.save(log.back().step, log, train::arguments_json(args, max_steps),
                 [&](const auto& dir) { train::save_state(dir, *subject, state); });
   }
 
@@ -374,7 +329,7 @@ struct Trainer::Impl {
     group->barrier();  // the first has written all
     if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
       load(folder->checkpoint(*standing.best_step));
-    if (folder && group->is_main()) folder->write_page(to_html(page_of(log)));
+    if (folder && group->is_main()) folder->write_page(train::to_html(train::page_of(log, *subject, args)));
     callbacks.call(&TrainerCallback::on_train_end, state_of(log, standing));
     out.global_step = static_cast<int64_t>(log.size());
     out.training_loss = std::accumulate(out.losses.begin(), out.losses.end(), 0.0) /
@@ -405,40 +360,6 @@ struct Trainer::Impl {
 
   bool has_waited_enough(const train::Standing& standing) const {
     return args.early_stopping_patience > 0 && standing.no_better >= args.early_stopping_patience;
-  }
-
-  train::ReportPage page_of(const std::vector<TrainingStep>& log) const {
-    train::ReportPage page{
-        .title = subject->model().architecture() + ", " + std::to_string(log.size()) + " steps",
-        .facts = {},
-        .steps = log,
-        .program = {}};
-    int64_t tokens = 0, trained = 0;
-    double seconds = 0;
-    for (const auto& step : log) tokens += step.tokens, seconds += step.seconds;
-    for (const auto& each : subject->tensors()) trained += each.tensor.numel();
-    page.facts = {{"trained parameters", std::to_string(trained)},
-                  {"loss, first and last step",
-                   log.empty() ? "" : to_text(log.front().loss) + ", " + to_text(log.back().loss)},
-                  {"optimizer", args.optim + ", learning rate " + to_text(args.learning_rate) + " (" +
-                                    args.lr_scheduler_type + ")"},
-                  {"tokens", std::to_string(tokens) + " in " + to_text(seconds) + " s"},
-                  {"seed", std::to_string(args.seed)}};
-    if (args.compile.backend != Backend::eager) {
-      const auto all = counters();
-      page.facts.emplace_back("compiled in", to_text(all.compile_seconds) + " s");
-      page.program = std::to_string(all.graphs) + " graphs, " + std::to_string(all.recompiles) +
-                     " recompiles, " + std::to_string(all.kernels) + " different kernels, " +
-                     std::to_string(all.extern_calls) + " calls into ATen, " +
-                     std::to_string(all.cache_hits) + " kernels from the disk cache";
-    }
-    return page;
-  }
-
-  static std::string to_text(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4g", value);
-    return text;
   }
 };
 

@@ -31,8 +31,9 @@ def quick(tmp_path_factory):
 
 def test_json_has_everything_measured(quick):
     _, document, _ = quick
-    for key in ("graft", "suite", "date", "machine", "threads", "rounds", "python", "rows"):
+    for key in ("graft", "suite", "command", "date", "machine", "threads", "rounds", "python", "rows"):
         assert key in document
+    assert document["command"].startswith("graft bench --against python") and f"--only {ROW}" in document["command"]
     assert document["python"]["torch"]
     (row,) = document["rows"]
     assert row["name"] == ROW

@@ -69,6 +69,8 @@ def test_no_row_is_missing(graft_alone):
         if row["work"] != "load":
             assert row["contenders"]["graft"]["counters"]["cold"]["graphs"] == 1
         assert row["name"] in done.stdout
+    (switched,) = [row for row in document["rows"] if row["name"] == "use-switched"]
+    assert switched["adapters"] == {"count": 3, "state": "switched"} and switched["contenders"]["graft"]["recompiles"] == 0
 
 
 def test_times_over_the_base(graft_alone):

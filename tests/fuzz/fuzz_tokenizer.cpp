@@ -9,7 +9,7 @@
 #include "graft/error.h"
 #include "io/format/json.h"
 #include "io/format/utf8.h"
-#include "io/tokenizer_document.h"
+#include "io/tokenizer/document.h"
 
 namespace {
 using graft::io::TokenizerPipeline;

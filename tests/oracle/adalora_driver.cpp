@@ -7,8 +7,8 @@
 
 #include <iostream>
 
-#include "adapters/adalora.h"
 #include "adapters/adapter.h"
+#include "adapters/methods/adalora.h"
 #include "graft/graft.h"
 
 int main(int argc, char** argv) try {

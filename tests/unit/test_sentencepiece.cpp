@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "graft/error.h"
-#include "io/format/charsmap.h"
 #include "io/format/protobuf.h"
-#include "io/format/sentencepiece.h"
+#include "io/tokenizer/charsmap.h"
+#include "io/tokenizer/sentencepiece.h"
 
 namespace graft::io {
 namespace {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "graft/error.h"
-#include "io/format/byte_level.h"
-#include "io/format/token_regex.h"
-#include "io/tokenizer_document.h"
+#include "io/tokenizer/byte_level.h"
+#include "io/tokenizer/document.h"
+#include "io/tokenizer/token_regex.h"
 
 namespace graft::io {
 namespace {

@@ -2,18 +2,24 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <thread>
 
-#include "bench_child.h"
-#include "bench_measure.h"
-#include "bench_report.h"
-#include "bench_statistics.h"
-#include "bench_worker.h"
+#include "bench/child.h"
+#include "bench/html.h"
+#include "bench/measure.h"
+#include "bench/results_chart.h"
+#include "bench/statistics.h"
+#include "bench/suites.h"
+#include "bench/tables.h"
+#include "bench/worker.h"
 #include "command.h"
 #include "graft/version.h"
 #include "io/format/atomic_file.h"
@@ -25,8 +31,8 @@ using namespace bench;
 namespace fs = std::filesystem;
 
 struct BenchFlags {
-  std::string suite = "cpu", against, html, json, python, model;
-  std::vector<std::string> only;
+  std::string suite = "cpu", against, html, json, python, model, chart;
+  std::vector<std::string> only, files;
   int64_t rounds = 10, threads = 0;
   bool skip_compile = false, list = false, worker = false, tiny = false;
 };
@@ -95,6 +101,26 @@ std::string now() {
   return text;
 }
 
+/// A word as a shell reads it.
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("_./,:=+@%-", c);
+  });
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+/// What was asked for, without the folder that the program is in.
+std::string command_line() {
+  std::ifstream words("/proc/self/cmdline", std::ios::binary);
+  std::string text = "graft", word;
+  std::getline(words, word, '\0');
+  while (std::getline(words, word, '\0')) text += " " + shell_word(word);
+  return text;
+}
+
 Settings settings_of(const BenchFlags& flags, const fs::path& scratch) {
   Settings settings{.rounds = flags.rounds,
                     .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
@@ -142,8 +168,20 @@ void list(const std::vector<Row>& rows, const BenchFlags& flags) {
   if (!flags.json.empty()) io::write_file_atomically(flags.json, all.dump(1) + "\n");
 }
 
+void draw(const BenchFlags& flags) {
+  if (flags.chart.empty()) throw WrongUsage("results are read for a picture: give --chart OUT.svg, too");
+  if (flags.files.empty())
+    throw WrongUsage("--chart draws results: give files that `graft bench --json` wrote, before --only");
+  check_writable(flags.chart);
+  std::vector<ordered_json> documents;
+  documents.reserve(flags.files.size());
+  for (const auto& file : flags.files) documents.push_back(read_results(file));
+  io::write_file_atomically(flags.chart, results_svg(documents, flags.only));
+}
+
 void run(const BenchFlags& flags) {
   if (flags.worker) return serve();
+  if (!flags.chart.empty() || !flags.files.empty()) return draw(flags);
   const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model), flags.only);
   for (const auto& path : {flags.html, flags.json}) check_writable(path);
   if (flags.list) return list(rows, flags);
@@ -152,7 +190,7 @@ void run(const BenchFlags& flags) {
   auto settings = settings_of(flags, scratch.path());
 
   ordered_json document{
-      {"graft", build_summary()}, {"suite", flags.suite},        {"date", now()},
+      {"graft", build_summary()}, {"suite", flags.suite},        {"command", command_line()}, {"date", now()},
       {"machine", machine()},     {"threads", settings.threads}, {"rounds", settings.rounds}};
   if (settings.against_python) {
     const auto versions = prepare_python(settings, needs_of(rows));
@@ -172,7 +210,9 @@ void run(const BenchFlags& flags) {
       document["rows"].push_back(measured[i]);
     }
     // After every group: whoever stops a long run keeps what there is.
-    if (!flags.json.empty()) io::write_file_atomically(flags.json, document.dump(1) + "\n");
+    if (!flags.json.empty())
+      io::write_file_atomically(flags.json,
+                                document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     if (!flags.html.empty()) io::write_file_atomically(flags.html, html_of(document));
   }
   std::cout << text_of(document) << std::flush;
@@ -204,6 +244,11 @@ void add_bench(CLI::App& app) {
                     "Leave torch.compile out, which takes a minute or two a row");
   command->add_option("--html", flags->html, "Write a page with plots, all in one file");
   command->add_option("--json", flags->json, "Write everything measured, every single call");
+  command->add_option(
+      "--chart", flags->chart,
+      "Measure nothing and draw an SVG of result files: first calls and steady state of the "
+      "rows (--only chooses) that have torch.compile's times, and what a switch of adapters costs");
+  command->add_option("results", flags->files, "With --chart: files that --json wrote");
   command->add_option("--python", flags->python,
                       "The interpreter (default: .venv of the source tree, else python3)");
   command
@@ -217,7 +262,8 @@ void add_bench(CLI::App& app) {
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")
       ->group("");
   command->footer(
-      "Example:\n  graft bench --against python --only llama6 --html report.html\n\nBoth sides read the same "
+      "Example:\n  graft bench --against python --only llama6 --html report.html\n  graft bench --chart "
+      "bench.svg cpu.json adapters.json --only llama6-forward\n\nBoth sides read the same "
       "files, "
       "in processes of their own that take turns. docs/benchmarks.md says how to read the table.");
   command->callback([flags] { run(*flags); });

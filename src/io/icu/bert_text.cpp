@@ -1,5 +1,5 @@
 // BertNormalizer and BertPreTokenizer, over ICU.
-#include "io/bert_text.h"
+#include "io/tokenizer/bert_text.h"
 
 #include <algorithm>
 

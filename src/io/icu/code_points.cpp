@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "graft/error.h"
-#include "io/bert_text.h"
+#include "io/tokenizer/bert_text.h"
 
 namespace graft::io {
 namespace {

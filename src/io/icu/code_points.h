@@ -9,7 +9,7 @@
 #pragma once
 #include <string>
 
-#include "io/unicode_text.h"
+#include "io/tokenizer/unicode_text.h"
 
 namespace graft::io {
 

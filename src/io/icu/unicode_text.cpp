@@ -1,7 +1,7 @@
-#include "io/unicode_text.h"
+#include "io/tokenizer/unicode_text.h"
 
-#include "io/bert_text.h"
 #include "io/icu/code_points.h"
+#include "io/tokenizer/bert_text.h"
 
 namespace graft::io {
 namespace {

@@ -1,5 +1,5 @@
 // Stands in for src/io/icu/ in a build without ICU.
-#include "io/bert_text.h"
+#include "io/tokenizer/bert_text.h"
 
 #include "io/no_icu/no_icu.h"
 

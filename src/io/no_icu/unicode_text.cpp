@@ -1,5 +1,5 @@
 // Stands in for src/io/icu/ in a build without ICU.
-#include "io/unicode_text.h"
+#include "io/tokenizer/unicode_text.h"
 
 #include "io/no_icu/no_icu.h"
 

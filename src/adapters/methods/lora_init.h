@@ -1,0 +1,17 @@
+// How a fresh LoRA adapter is filled: PEFT's `init_lora_weights`.
+//
+// With the same seed and model the numbers are PEFT's own: what torch's layers draw in their constructors is
+// drawn here too, though it is overwritten.
+#pragma once
+#include "adapters/methods/lora.h"
+
+namespace graft::adapters {
+
+/// ConfigError for a value of `init_lora_weights` that is not known.
+void check_lora_init(const AdapterConfig& config);
+void initialise_lora(LoraPart& part, const PartBuild& build);
+/// An adapter that was made with PiSSA or OLoRA goes with a base from which its start was taken out; that is
+/// computed again from the base.
+void restore_lora_base(LoraPart& part, const PartBuild& build);
+
+}  // namespace graft::adapters

@@ -1,0 +1,311 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "bench/child.h"
+#include "bench/compare.h"
+
+namespace graft::cli::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTurnSeconds = 0.3;
+constexpr int64_t kFewestCalls = 2, kMostCalls = 200;
+// A first call that is over quickly is measured again, in a new process: one sample of a second says little.
+constexpr int kStarts = 3;
+constexpr double kQuickSeconds = 5;
+constexpr const char* kLlamaCpp = "llama-cpp-python";
+
+/// One way to do a row's work.
+struct Contender {
+  std::string name, how;
+  bool python = false;
+  bool compiled = false;  ///< has a cache, so that its first call is cold or warm
+  bool may_fail = false;  ///< it is no error that it cannot do the work
+  bool compared = true;   ///< its results must be the eager one's
+};
+
+std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
+  std::vector<Contender> all{{.name = "graft", .how = "graft", .compiled = true},
+                             {.name = "graft eager", .how = "eager"}};
+  if (settings.against_python) all.push_back({.name = "eager", .how = "eager", .python = true});
+  if (settings.against_python && !settings.skip_compile) {
+    // Loading an adapter is no work that a compiler has a part in.
+    if (row.work != "load")
+      all.push_back({.name = "compile",
+                     .how = "compile",
+                     .python = true,
+                     .compiled = true,
+                     .may_fail = row.adapters.any()});
+    if (row.is_model() && !row.adapters.any() && row.work != "generate" && row.work != "train")
+      all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
+  }
+  if (settings.llama_cpp && row.work == "generate") {
+    all.push_back({.name = "llama.cpp", .how = "llama.cpp", .python = true});
+    if (!row.model_file.empty())
+      all.push_back({.name = "llama.cpp as is", .how = "llama.cpp as is", .python = true, .compared = false});
+  }
+  if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy", .compared = false});
+  return all;
+}
+
+std::string text_of(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.3f s" : "%.1f s", seconds);
+  return text;
+}
+
+std::unique_ptr<Child> start(const Settings& settings, const fs::path& folder, const Contender& who,
+                             const fs::path& cache) {
+  const std::vector<std::string> command =
+      who.python ? std::vector<std::string>{settings.python, "-u", settings.peer}
+                 : std::vector<std::string>{settings.program, "bench", "--worker"};
+  const std::map<std::string, std::string> environment{{"OMP_NUM_THREADS", std::to_string(settings.threads)},
+                                                       {"GRAFT_CACHE_DIR", cache.string()},
+                                                       {"TORCHINDUCTOR_CACHE_DIR", cache.string()},
+                                                       {"HF_HUB_OFFLINE", "1"},
+                                                       {"TOKENIZERS_PARALLELISM", "false"}};
+  return std::make_unique<Child>(who.name, command, environment, folder / (who.name + ".log"));
+}
+
+class RowRun {
+ public:
+  RowRun(const Row& row, const Settings& settings, const Progress& progress)
+      : row_(row),
+        settings_(settings),
+        progress_(progress),
+        folder_(settings.scratch / row.name),
+        all_(contenders_of(row, settings)) {
+    fs::create_directories(folder_);
+  }
+  ~RowRun() {
+    running_.clear();
+    std::error_code none;
+    fs::remove_all(folder_, none);
+  }
+  RowRun(const RowRun&) = delete;
+  RowRun& operator=(const RowRun&) = delete;
+
+  void get_ready() {
+    make_files();
+    // The eager one first: it says what the others' results must be.
+    get_ready(reference());
+    for (const auto& who : all_)
+      if (who.name != reference().name) get_ready(who);
+  }
+
+  /// Everybody once.
+  void take_turns() {
+    for (const auto& who : all_) {
+      const auto child = running_.find(who.name);
+      if (child == running_.end()) continue;
+      const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
+      found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
+    }
+  }
+
+  ordered_json finish() {
+    for (auto& [name, child] : running_) {
+      try {
+        found_[name].update(child->ask({{"do", "facts"}}));
+        child->quit();
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const Error& error) {
+        found_[name]["error"] = error.what();
+      }
+    }
+    return result();
+  }
+
+ private:
+  const Contender& reference() const {
+    const std::string name = settings_.against_python ? "eager" : "graft eager";
+    return *std::find_if(all_.begin(), all_.end(), [&](const auto& who) { return who.name == name; });
+  }
+
+  void say(const Contender& who, const std::string& what) const {
+    progress_(row_.name + ": " + who.name + ": " + what);
+  }
+
+  fs::path outputs_of(const Contender& who) const { return folder_ / (who.name + ".safetensors"); }
+  fs::path nudged(int i) const { return folder_ / ("nudged-" + std::to_string(i) + ".safetensors"); }
+
+  /// Python writes the files where it takes part, as checkpoints come from transformers in life; else graft.
+  void make_files() {
+    const auto child = start(settings_, folder_, reference(), folder_ / "no-cache");
+    child->ask({{"do", "make"},
+                {"folder", folder_},
+                {"config", row_.config},
+                {"model_file", row_.model_file},
+                {"inputs", row_.inputs},
+                {"adapter", row_.adapters.config},
+                {"adapters", row_.adapters.count}});
+    child->quit();
+  }
+
+  /// A new process with the work loaded, and its first call done.
+  std::unique_ptr<Child> first_call(const Contender& who, const fs::path& cache, const char* kind) {
+    std::vector<std::string> names;
+    for (const auto& [name, wanted] : row_.inputs.items()) names.push_back(name);
+    auto child = start(settings_, folder_, who, cache);
+    const auto& adapters = row_.adapters;
+    child->ask({{"do", "load"},
+                {"folder", folder_},
+                {"work", row_.work},
+                {"how", who.how},
+                {"inputs", names},
+                {"bytes", row_.bytes},
+                {"adapter", adapters.config},
+                {"adapters", adapters.count},
+                {"state", adapters.state},
+                {"loaded", adapters.loaded},
+                {"new_tokens", row_.new_tokens},
+                {"model_file", row_.model_file},
+                {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
+    const auto reply = child->ask({{"do", "first_call"}});
+    const auto seconds = reply.at("seconds").get<double>();
+    auto& found = found_[who.name];
+    found["first_call_s"][kind].push_back(seconds);
+    if (reply.contains("counters")) found["counters"][kind] = reply["counters"];
+    say(who, std::string(kind) + " first call " + text_of(seconds));
+    return child;
+  }
+
+  /// First calls over caches that are empty, then over those they filled; the last process continues. Rows
+  /// with adapters are many: theirs are cold only.
+  std::unique_ptr<Child> first_calls(const Contender& who) {
+    if (!who.compiled || row_.work == "load") return first_call(who, folder_ / "no-cache", "cold");
+    fs::path cache;
+    const auto repeat = [&](const char* kind, const auto& body) {
+      for (int64_t i = 0; i < std::min<int64_t>(kStarts, settings_.rounds); ++i) {
+        body(i);
+        if (found_[who.name]["first_call_s"][kind].back() > kQuickSeconds) return;
+      }
+    };
+    std::unique_ptr<Child> last;
+    const auto next_call = [&](const char* kind) {
+      if (last) last->quit();
+      last = first_call(who, cache, kind);
+    };
+    repeat("cold", [&](int64_t i) {
+      // Without blanks: Inductor does not quote the path for its C++ compiler.
+      cache = folder_ / (who.name + "-cache-" + std::to_string(i));
+      next_call("cold");
+    });
+    if (!row_.adapters.any()) repeat("warm", [&](int64_t) { next_call("warm"); });
+    return last;
+  }
+
+  void get_ready(const Contender& who) {
+    try {
+      auto child = first_calls(who);
+      // The second call is graft's second check; what is compared and timed comes after it.
+      child->ask({{"do", "run"}, {"calls", 1}});
+      child->ask({{"do", "outputs"}, {"path", outputs_of(who)}});
+      if (&who == &reference()) measure_noise(*child);
+      if (who.compared) check_results(who);
+      const auto once = child->ask({{"do", "run"}, {"calls", 1}}).at("times_ms")[0].get<double>() / 1e3;
+      calls_[who.name] =
+          std::clamp(static_cast<int64_t>(std::ceil(kTurnSeconds / once)), kFewestCalls, kMostCalls);
+      running_[who.name] = std::move(child);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      found_[who.name][who.may_fail ? "cannot" : "error"] = error.what();
+      const std::string why = error.what();
+      say(who, "failed: " + why.substr(0, why.find('\n')));
+    }
+  }
+
+  /// How far results move when nobody computes anything else: at ReLU's kink a rounding decides whether a
+  /// gradient passes, and eager itself then lies per cents from the same in double precision.
+  void measure_noise(Child& child) {
+    constexpr int kNudges = 3;
+    if (row_.work != "backward") return;
+    for (int i = 0; i < kNudges; ++i) {
+      child.ask({{"do", "nudge"}});
+      child.ask({{"do", "outputs"}, {"path", nudged(i)}});
+      noise_ = std::max(noise_, gradient_distance(nudged(i), outputs_of(reference())));
+    }
+  }
+
+  void check_results(const Contender& who) {
+    const auto& right = reference().name;
+    if (found_[right].contains("error"))
+      throw Error("[bench] " + right + " failed, so that nothing says what the result should be");
+    const auto why = difference(outputs_of(who), outputs_of(reference()), row_.tolerance, noise_);
+    if (!why.empty())
+      throw Error("[bench] " + who.name + " and " + right + " do not compute the same: " + why);
+  }
+
+  ordered_json result() const {
+    ordered_json contenders = ordered_json::object();
+    for (const auto& who : all_)
+      if (const auto found = found_.find(who.name); found != found_.end())
+        contenders[who.name] = found->second;
+    ordered_json found{
+        {"name", row_.name}, {"work", row_.work}, {"bytes", row_.bytes}, {"tokens", tokens_of(row_)}};
+    if (row_.adapters.any())
+      found["adapters"] = {{"count", row_.adapters.count}, {"state", row_.adapters.state}};
+    found["contenders"] = contenders;
+    return found;
+  }
+
+  const Row& row_;
+  const Settings& settings_;
+  const Progress& progress_;
+  fs::path folder_;
+  std::vector<Contender> all_;
+  std::map<std::string, ordered_json> found_;
+  std::map<std::string, std::unique_ptr<Child>> running_;
+  std::map<std::string, int64_t> calls_;
+  double noise_ = 0;
+};
+
+}  // namespace
+
+bool has_llama_cpp(const ordered_json& versions) {
+  return versions.contains(kLlamaCpp) && versions.at(kLlamaCpp).is_string();
+}
+
+ordered_json prepare_python(const Settings& settings, const Needs& needs) {
+  const auto log = settings.scratch / "python.log";
+  Child child("python", {settings.python, settings.peer},
+              {{"TORCHINDUCTOR_CACHE_DIR", (settings.scratch / "prepare-cache").string()}}, log);
+  for (const auto& [package, version] : child.versions().items()) {
+    if (package == kLlamaCpp) continue;  // is measured where it is
+    const bool needed =
+        package == "torch" || package == "safetensors" || (package == "peft" ? needs.adapters : needs.models);
+    if (needed && version.is_null())
+      throw Error("[bench] " + settings.python.string() + " has no " + package +
+                  ": install requirements.txt there, or name another interpreter with --python");
+  }
+  if (!settings.skip_compile) child.ask({{"do", "prepare"}});
+  auto versions = child.versions();
+  child.quit();
+  return versions;
+}
+
+std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
+                                  const Progress& progress) {
+  std::vector<std::unique_ptr<RowRun>> runs;
+  for (const auto& row : together) {
+    runs.push_back(std::make_unique<RowRun>(row, settings, progress));
+    runs.back()->get_ready();
+  }
+  for (int64_t round = 1; round <= settings.rounds; ++round) {
+    for (const auto& run : runs) run->take_turns();
+    progress("round " + std::to_string(round) + " of " + std::to_string(settings.rounds));
+  }
+  std::vector<ordered_json> found;
+  found.reserve(runs.size());
+  for (const auto& run : runs) found.push_back(run->finish());
+  return found;
+}
+
+}  // namespace graft::cli::bench

@@ -1,0 +1,43 @@
+// Measures rows: every contender in a process of its own, timed in turns.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "bench/row.h"
+
+namespace graft::cli::bench {
+
+struct Settings {
+  int64_t rounds = 10;
+  int64_t threads = 1;
+  bool against_python = false, skip_compile = false;
+  bool llama_cpp = false;              ///< the Python side has llama-cpp-python
+  std::filesystem::path program;       ///< graft itself
+  std::filesystem::path python, peer;  ///< the interpreter and bench/peer.py
+  std::filesystem::path scratch;       ///< a folder of this run
+};
+
+using Progress = std::function<void(const std::string&)>;
+
+/// What the Python side must have.
+struct Needs {
+  bool models = false, adapters = false;
+};
+
+/// The versions that the Python side runs; Error that says what of its needs is missing.
+/// Unless torch.compile is left out, its precompiled headers are made: torch keeps them for all programs of a
+/// user, outside the caches that are emptied, so they are no part of a cold first call.
+ordered_json prepare_python(const Settings& settings, const Needs& needs);
+
+/// Whether those versions have llama-cpp-python, which nothing needs.
+bool has_llama_cpp(const ordered_json& versions);
+
+/// Rows in turns with each other, for each: {"name", "work", "tokens"[, "adapters": {"count", "state"}],
+/// "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms": [[..]..], ...} or
+/// {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile
+/// over PEFT, which is known not to do everything, it is {"cannot"} and no error of the run.
+std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
+                                  const Progress& progress);
+
+}  // namespace graft::cli::bench

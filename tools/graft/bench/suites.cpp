@@ -1,0 +1,60 @@
+#include "bench/suites.h"
+
+#include <algorithm>
+
+#include "bench/adapter_rows.h"
+#include "bench/cpu_rows.h"
+#include "bench/decode_rows.h"
+#include "bench/train_rows.h"
+#include "command.h"
+
+namespace graft::cli::bench {
+namespace {
+
+std::string joined(const std::vector<Row>& rows) {
+  std::string names;
+  for (const auto& row : rows) names += (names.empty() ? "" : ", ") + row.name;
+  return names;
+}
+
+}  // namespace
+
+std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file) {
+  if (name == "decode") return decode_rows(tiny, model_file);
+  if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
+  if (name == "adapters") return adapter_rows(tiny);
+  if (name == "train") return train_rows(tiny);
+  if (name != "cpu")
+    throw WrongUsage(
+        "--suite " + name +
+        ": there are the suites \"cpu\", \"adapters\", \"decode\" and \"train\"; gpu and vision come "
+        "with their parts of graft");
+  if (tiny) throw WrongUsage("--tiny goes with the suites adapters, decode and train");
+  return cpu_rows();
+}
+
+std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only) {
+  for (const auto& wanted : only)
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return fits(row.name, wanted); }))
+      throw WrongUsage("--only " + wanted + ": no such row; rows: " + joined(rows));
+  std::vector<Row> found;
+  for (const auto& row : rows)
+    if (only.empty() ||
+        std::any_of(only.begin(), only.end(), [&](const auto& wanted) { return fits(row.name, wanted); }))
+      found.push_back(row);
+  return found;
+}
+
+std::vector<std::vector<Row>> grouped(const std::vector<Row>& rows) {
+  const auto together = [](const Row& first, const Row& next) {
+    return !next.over.empty() && (next.over == first.name || next.over == first.over);
+  };
+  std::vector<std::vector<Row>> groups;
+  for (const auto& row : rows) {
+    if (groups.empty() || !together(groups.back().front(), row)) groups.emplace_back();
+    groups.back().push_back(row);
+  }
+  return groups;
+}
+
+}  // namespace graft::cli::bench
