@@ -52,6 +52,8 @@ ONLY = {
 }
 # The folders inside these do not know each other: targets are alternatives, and a stub stands in for one of them.
 SIBLINGS_APART = ("src/targets",)
+# Text of code, which needs no such machine: the target and its stub both have it.
+SHARED_BY_SIBLINGS = ("src/targets/cuda_code",)
 # These ask a target also where torch has a switch for one device or library. (capture/ translates torch's names of devices.)
 NEUTRAL = ("src/passes", "src/codegen", "src/runtime", "src/verify", "src/compiler")
 TORCH_FREE = ("src/support", "src/ir", "src/plan", "src/cache", "src/io/format", "src/io/tokenizer")
@@ -90,7 +92,8 @@ def why_not(source, target):
     for parent in SIBLINGS_APART:
         if inside(source, parent) and inside(target, parent):
             mine, theirs = (name[len(parent) + 1 :].split("/") for name in (source, target))
-            if len(theirs) > 1 and mine[0] != theirs[0]:
+            shared = any(inside(target, each) for each in SHARED_BY_SIBLINGS)
+            if len(theirs) > 1 and mine[0] != theirs[0] and not shared:
                 return f"the folders of {parent} do not include each other; share it through a folder above"
     (own, spine), (other, other_spine) = (LAYERS[layer_of(name)] for name in (source, target))
     if own == other:
