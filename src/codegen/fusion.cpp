@@ -6,6 +6,7 @@
 #include "codegen/fuser.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "ir/product.h"
 
 namespace graft::codegen {
 namespace {
@@ -168,9 +169,7 @@ const Value* Fuser::memory_to_add_to(const Value& onto, const Value& result) {
       offset != 0 || at->type() != result.type() || onto.type() != result.type())
     return nullptr;
   // Of what calls give, products are known to be memory of their own.
-  const bool own = !unit_of(*at)->external || node->op() == "aten::mm" || node->op() == "aten::addmm" ||
-                   node->op() == "aten::bmm";
-  return own ? at : nullptr;
+  return !unit_of(*at)->external || ir::as_product(*node) ? at : nullptr;
 }
 
 void Fuser::wait_until(Unit& unit, size_t place) {
