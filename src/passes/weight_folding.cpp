@@ -129,16 +129,6 @@ class Cut {
   std::unordered_set<const Node*> for_each_call_;
 };
 
-Node& copy_into(ir::Graph& to, const Node& node, ir::ValueMap& map) {
-  std::vector<ir::TensorType> types;
-  types.reserve(node.outputs().size());
-  for (const auto& output : node.outputs()) types.push_back(output->type());
-  auto& twin = to.add_node(node.op(), ir::mapped_arguments(node, map), std::move(types));
-  twin.set_scope(node.scope());
-  for (size_t i = 0; i < node.outputs().size(); ++i) map[node.outputs()[i].get()] = &twin.output(i);
-  return twin;
-}
-
 /// Values with a computation in common are of one group; what comes from no weight each has for itself.
 class Groups {
  public:
@@ -210,7 +200,7 @@ Folding::Group graph_of(const ir::Graph& whole, const Groups::Members& members,
         map[value] = &group.graph.add_input("", value->type());
         group.inputs.push_back(value->index());
       }
-    copy_into(group.graph, *node, map).set_scope("");
+    ir::copy_node(*node, group.graph, map).set_scope("");
   }
   for (const auto* value : members.values) {
     group.graph.add_result(map.at(value));
@@ -260,7 +250,7 @@ std::optional<Folding> fold_weights(const ir::Graph& graph, const std::vector<si
   }
   const auto needed = nodes_of_main(graph, places);
   for (const auto& node : graph.nodes())
-    if (needed.contains(node.get())) copy_into(folding.main, *node, map);
+    if (needed.contains(node.get())) ir::copy_node(*node, folding.main, map);
   for (const auto* result : graph.results()) folding.main.add_result(result ? map.at(result) : nullptr);
   for (const auto& members : Groups(graph, kept).take())
     folding.groups.push_back(graph_of(graph, members, places));

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "decomp/builder.h"
-#include "ir/arguments.h"
+#include "ir/clone.h"
 #include "ir/product.h"
 
 namespace graft::passes {
@@ -65,11 +65,8 @@ void widen(ir::Graph& graph, Node& node) {
   auto arguments = node.arguments();
   for (auto& [name, argument] : arguments)
     if (auto* value = std::get_if<Value*>(&argument); value && *value) *value = widened(builder, *value);
-  std::vector<ir::TensorType> types;
-  for (const auto& output : node.outputs()) {
-    types.push_back(output->type());
-    types.back().dtype = decomp::wide(types.back().dtype);
-  }
+  auto types = ir::types_of(node);
+  for (auto& type : types) type.dtype = decomp::wide(type.dtype);
   auto& wide = graph.add_node(node.op(), std::move(arguments), std::move(types), &node);
   wide.set_scope(node.scope());
   for (size_t i = 0; i < node.outputs().size(); ++i)
