@@ -18,25 +18,6 @@ using ir::Value;
 // A value is computed again where it is needed if that takes at most so many cheap instructions and loads.
 constexpr int max_inline_cost = 8, max_inline_leaves = 3;
 
-bool expensive(const Node& node) {
-  static const std::unordered_set<std::string> dear = {"aten::exp",           "aten::log",
-                                                       "aten::tanh",          "aten::sigmoid",
-                                                       "aten::erf",           "aten::gelu",
-                                                       "aten::silu",          "aten::pow.Tensor_Tensor",
-                                                       "aten::sin",           "aten::cos",
-                                                       "aten::log1p",         "aten::expm1",
-                                                       "aten::gelu_backward", "aten::silu_backward",
-                                                       "aten::softplus",      "aten::elu",
-                                                       "aten::elu_backward",  "aten::softplus_backward",
-                                                       "aten::cat",           "aten::stack",
-                                                       "aten::embedding",     "aten::index.Tensor",
-                                                       "aten::gather",        "aten::index_select",
-                                                       "aten::tan",           "aten::erfc",
-                                                       "aten::exp2",          "aten::log2",
-                                                       "aten::log10"};
-  return dear.contains(node.op());
-}
-
 /// Half numbers that are asked for by their value: which element is the largest? What is computed again in
 /// another kernel has other bits before it is rounded, and may be another number after.
 std::vector<const Value*> matched_arguments(const Node& node) {
@@ -85,7 +66,7 @@ const Fuser::Cost& Fuser::cost(const Value& value) {
   if (!node || materialised_.contains(&root) || !is_pointwise(*node)) {
     total.leaves.insert(&root);
   } else {
-    total.instructions = expensive(*node) ? 100 : 1;
+    total.instructions = is_expensive(*node) ? 100 : 1;
     for (const auto* input : node->inputs()) {
       const auto& part = cost(*input);
       total.instructions += part.instructions;

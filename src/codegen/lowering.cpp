@@ -339,6 +339,20 @@ bool is_pointwise(const ir::Node& node) {
   return node.outputs().size() == 1 && find_lowering(node) != nullptr;
 }
 
+bool is_expensive(const ir::Node& node) {
+  const auto& result = node.output();
+  Lowering alone(space_over(result.type().sizes), {}, [&](const ir::Value& v) { return &v == &result; });
+  alone.evaluate(result, alone.full_place(result.type().sizes));
+  // What lies at a place that is data is looked for in memory once; and where one of several things is read
+  // (a cat), all of their flags are computed for it.
+  int alternatives = 0;
+  for (const auto& i : alone.code()) {
+    if (is_expensive(i.op) || !i.indirect.empty()) return true;
+    alternatives += i.op == Op::load && i.guard >= 0;
+  }
+  return alternatives > 1;
+}
+
 bool is_kernel_reduction(const ir::Node& node) {
   const auto* reduction = find_reduction(node.op());
   if (!reduction) return false;
