@@ -53,7 +53,7 @@ class Partitioner {
     build_forward(made);
     build_backward(made);
     made.saved = chosen_.saved.size();
-    for (const auto* value : chosen_.saved) made.saved_bytes += storage_bytes(value->type());
+    for (const auto* value : chosen_.saved) made.saved_bytes += value->type().bytes();
     for (size_t i = 0; i < nodes_.size(); ++i) made.recomputed += runs_again(i);
     find_what_is_read_again(made);
     verify(made.forward);

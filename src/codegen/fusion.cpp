@@ -18,16 +18,6 @@ using ir::Value;
 // A value is computed again where it is needed if that takes at most so many cheap instructions and loads.
 constexpr int max_inline_cost = 8, max_inline_leaves = 3;
 
-/// Half numbers that are asked for by their value: which element is the largest? What is computed again in
-/// another kernel has other bits before it is rounded, and may be another number after.
-std::vector<const Value*> matched_arguments(const Node& node) {
-  std::vector<const Value*> found;
-  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return found;
-  for (const auto* input : node.inputs())
-    if (in_register(input->type().dtype) != input->type().dtype) found.push_back(input);
-  return found;
-}
-
 }  // namespace
 
 Schedule Fuser::run() {
@@ -53,7 +43,7 @@ void Fuser::find_materialised() {
       for (const auto* value : node->inputs()) materialised_.insert(&root_of(*value));
     } else {
       for (const auto* value : gathered_arguments(*node)) materialised_.insert(&root_of(*value));
-      for (const auto* value : matched_arguments(*node)) materialised_.insert(&root_of(*value));
+      for (const auto* value : ir::exact_halves(*node)) materialised_.insert(&root_of(*value));
     }
   }
 }

@@ -64,10 +64,6 @@ uint64_t hash_of(const Instruction& i) {
 
 }  // namespace
 
-ir::DType in_register(ir::DType dtype) {
-  return dtype == ir::DType::f16 || dtype == ir::DType::bf16 ? ir::DType::f32 : dtype;
-}
-
 bool Lowering::Key::operator<(const Key& other) const {
   if (value != other.value) return value < other.value;
   if (guard != other.guard) return guard < other.guard;
@@ -167,7 +163,7 @@ bool Lowering::fits(int instruction, ir::DType dtype, int depth) const {
 }
 
 int Lowering::as_stored(int instruction, ir::DType dtype) {
-  return in_register(dtype) == dtype || fits(instruction, dtype) ? instruction : convert(instruction, dtype);
+  return !ir::is_half(dtype) || fits(instruction, dtype) ? instruction : convert(instruction, dtype);
 }
 
 int Lowering::at(const ir::Value& value, const Place& place, ir::DType dtype_wanted) {

@@ -14,7 +14,7 @@
 namespace graft::codegen {
 
 /// The dtype of a value in registers: half types are widened.
-ir::DType in_register(ir::DType dtype);
+inline ir::DType in_register(ir::DType dtype) { return ir::wide(dtype); }
 
 class Lowering {
  public:

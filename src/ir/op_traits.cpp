@@ -192,4 +192,16 @@ bool must_run(const Node& node) {
   return probability && *probability != 0;
 }
 
+bool is_reshape(const Node& node) {
+  return node.op() == "aten::view" || node.op() == "aten::_unsafe_view" || node.op() == "aten::reshape";
+}
+
+std::vector<const Value*> exact_halves(const Node& node) {
+  std::vector<const Value*> found;
+  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return found;
+  for (const auto* input : node.inputs())
+    if (is_half(input->type().dtype)) found.push_back(input);
+  return found;
+}
+
 }  // namespace graft::ir

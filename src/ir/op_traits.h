@@ -33,4 +33,12 @@ std::string_view name_of(OpKind kind);
 /// draws random numbers, has no result, or is of a namespace about which nothing is known.
 bool must_run(const Node& node);
 
+/// Whether it gives the elements of its argument in their order, with other sizes: "aten::view". What is
+/// contiguous is not copied.
+bool is_reshape(const Node& node);
+
+/// Arguments of a half type that are asked for their exact value (which element is the largest?): computed a
+/// second time with other roundings in between, they may be other numbers.
+std::vector<const Value*> exact_halves(const Node& node);
+
 }  // namespace graft::ir

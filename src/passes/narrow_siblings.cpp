@@ -45,8 +45,6 @@ std::optional<Narrow> narrow_of(Node& node, Dim most) {
   return Narrow{&node, product->a, std::move(*rows), width};
 }
 
-bool is_reshape(const Node& node) { return node.op() == "aten::view" || node.op() == "aten::_unsafe_view"; }
-
 /// [rows, width] with these strides, its rows split up as in `sizes`; nothing if that splits columns too.
 std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<Dim>& sizes) {
   if (sizes.empty() || sizes.back() != type.sizes[1]) return std::nullopt;
@@ -65,7 +63,7 @@ std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<
 void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
   const auto users = old.users();  // a copy: the list changes
   for (auto* user : users) {
-    if (!is_reshape(*user)) continue;
+    if (!ir::is_reshape(*user)) continue;
     const auto type = *split_rows(columns.type(), user->output().type().sizes);
     auto& view =
         graph.add_node("aten::view", {{"self", &columns}, {"size", ir::Attribute(type.sizes)}}, {type}, user);
@@ -81,7 +79,7 @@ void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
 bool can_be_columns(const Value& value, Dim width, const ir::Graph& graph) {
   if (graph.is_result(value)) return false;
   return std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
-    if (!is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
+    if (!ir::is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
     const auto& sizes = user->output().type().sizes;
     return !sizes.empty() && sizes.back() == width && can_be_columns(user->output(), width, graph);
   });

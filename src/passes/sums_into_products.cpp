@@ -1,6 +1,7 @@
 #include "passes/sums_into_products.h"
 
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
 #include "ir/product.h"
 
 namespace graft::passes {
@@ -9,17 +10,13 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-bool is_reshape(const Node& node) {
-  return node.op() == "aten::view" || node.op() == "aten::_unsafe_view" || node.op() == "aten::reshape";
-}
-
 /// The product behind a value, if nothing but reshapes that nobody else uses lies between.
 Node* product_behind(const Value& value, const ir::Graph& graph) {
   const auto* at = &value;
   while (at->producer() && at->users().size() == 1 && !graph.is_result(*at) && at->type().is_contiguous()) {
     auto& node = *at->producer();
     if (const auto product = ir::as_product(node)) return product->batched ? nullptr : &node;
-    if (!is_reshape(node)) return nullptr;
+    if (!ir::is_reshape(node)) return nullptr;
     at = ir::value_of(node, "self");
   }
   return nullptr;

@@ -14,8 +14,6 @@ using ir::Node;
 using ir::OpKind;
 using ir::Value;
 
-int64_t bytes_of(const Value& value) { return value.type().span() * ir::size_of(value.type().dtype); }
-
 /// Becomes part of whatever kernel needs it, and costs little there.
 bool is_light(OpKind kind) {
   return kind == OpKind::pointwise || kind == OpKind::view || kind == OpKind::creation;
@@ -43,11 +41,11 @@ class Cut {
       auto chosen = exposed();
       int64_t bytes = 0, largest = 0;
       for (const auto* value : chosen)
-        bytes += bytes_of(*value), largest = std::max(largest, bytes_of(*value));
+        bytes += value->type().bytes(), largest = std::max(largest, value->type().bytes());
       if (bytes <= budget) return chosen;
       // All of that size: the layers of a model are treated alike.
       for (const auto* value : chosen)
-        if (bytes_of(*value) == largest) for_each_call_.insert(value->producer());
+        if (value->type().bytes() == largest) for_each_call_.insert(value->producer());
     }
   }
 
@@ -103,15 +101,15 @@ class Cut {
     if (kind != OpKind::pointwise) return false;
     if (is_read_from_memory(node.output())) return !widens_weight(node);
     int64_t read = 0;
-    for (const auto* value : node.inputs()) read += bytes_of(*value);
-    return heavy_.contains(&node.output()) && bytes_of(node.output()) <= read;
+    for (const auto* value : node.inputs()) read += value->type().bytes();
+    return heavy_.contains(&node.output()) && node.output().type().bytes() <= read;
   }
 
   /// A weight that is stored in half precision was to be small: what is made of it for each call is cheap.
   bool widens_weight(const Node& node) const {
     if (node.op() != "aten::_to_copy") return false;
     const auto& source = *node.inputs().front();
-    return !heavy_.contains(&source) && bytes_of(node.output()) > bytes_of(source);
+    return !heavy_.contains(&source) && node.output().type().bytes() > source.type().bytes();
   }
 
   bool is_read_from_memory(const Value& value) const {
@@ -235,7 +233,7 @@ std::unordered_set<const Node*> nodes_of_main(const ir::Graph& graph,
 std::optional<Folding> fold_weights(const ir::Graph& graph, const std::vector<size_t>& frozen,
                                     int64_t percent) {
   int64_t bytes = 0;
-  for (const size_t i : frozen) bytes += bytes_of(*graph.inputs()[i]);
+  for (const size_t i : frozen) bytes += graph.inputs()[i]->type().bytes();
   const auto kept = Cut(graph, frozen).choose(bytes * percent / 100);
   if (kept.empty()) return std::nullopt;
 

@@ -31,8 +31,6 @@ bool is_made_of_products(const Node& node) {
   return known.contains(node.op());
 }
 
-bool is_half(DType dtype) { return decomp::wide(dtype) != dtype; }
-
 /// Row by row, or in the order of the strides where each element is there once: as ATen lays out a copy.
 ir::TensorType without_gaps(const ir::TensorType& type) {
   auto made = ir::contiguous(DType::f32, type.sizes, type.device);
@@ -53,7 +51,7 @@ ir::TensorType without_gaps(const ir::TensorType& type) {
 
 /// In float32, in memory without gaps. The order stays: what some operators give lies as their arguments do.
 Value* widened(Builder& builder, Value* x) {
-  if (!is_half(x->type().dtype)) return x;
+  if (!ir::is_half(x->type().dtype)) return x;
   auto* wide = builder.to(x, DType::f32);
   if (!x->type().is_dense()) wide->set_type(without_gaps(x->type()));
   return wide;
@@ -66,7 +64,7 @@ void widen(ir::Graph& graph, Node& node) {
   for (auto& [name, argument] : arguments)
     if (auto* value = std::get_if<Value*>(&argument); value && *value) *value = widened(builder, *value);
   auto types = ir::types_of(node);
-  for (auto& type : types) type.dtype = decomp::wide(type.dtype);
+  for (auto& type : types) type.dtype = ir::wide(type.dtype);
   auto& wide = graph.add_node(node.op(), std::move(arguments), std::move(types), &node);
   wide.set_scope(node.scope());
   for (size_t i = 0; i < node.outputs().size(); ++i)
@@ -117,7 +115,7 @@ void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow)
     const auto product = ir::as_product(*node);
     if (!product && !is_made_of_products(*node)) continue;
     const auto& type = node->output().type();
-    if (!is_half(type.dtype) || !is_slow(type.dtype)) continue;
+    if (!ir::is_half(type.dtype) || !is_slow(type.dtype)) continue;
     if (product && has_few_rows(*product) && type.is_contiguous())
       write_out(graph, *node, *product);
     else

@@ -137,7 +137,7 @@ class Preparation {
     int64_t bytes = 0;
     const auto watched = [&](const Value* weight) { return !own_.contains(weight); };
     for (const auto& [node, packed] : packed_)
-      if (watched(packed.second)) bytes += plan::bytes_of(packed.second->type());
+      if (watched(packed.second)) bytes += packed.second->type().bytes();
     for (const auto& [node, packed] : packed_)
       if (watched(packed.second)) packed.first->watch(part_of_all(bytes));
   }
@@ -430,7 +430,7 @@ class Preparation {
     std::vector<plan::BufferLife> buffers;
     buffers.reserve(planned.size());
     for (const size_t s : planned)
-      buffers.push_back({plan::bytes_of(program_.slots[s].type), lives.first[s], lives.last[s]});
+      buffers.push_back({program_.slots[s].type.bytes(), lives.first[s], lives.last[s]});
     // Gradients pile up at the end of a run that gives its results away.
     const auto plan = program_.keep_results ? plan::plan_memory(buffers, device_.alignment())
                                             : plan::plan_without_largest(buffers, device_.alignment());

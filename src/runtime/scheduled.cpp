@@ -18,7 +18,6 @@
 namespace graft {
 namespace {
 
-using plan::bytes_of;
 using runtime::Action;
 using runtime::Frame;
 using runtime::none;
@@ -179,7 +178,7 @@ class Scheduled : public Executable {
       tensor = frame.table[slot.into];
     } else {
       auto& kept = frame.kept[number];
-      tensor = tensor_over(kept.take(bytes_of(slot.type), device_), slot.type, 0);
+      tensor = tensor_over(kept.take(slot.type.bytes(), device_), slot.type, 0);
       if (!program_.keep_results || slot.into != none) kept.drop();  // most runs are in place: no need for it
     }
   }
