@@ -17,12 +17,6 @@ using Slots = std::set<int64_t>;
 
 bool is_gate(const Node& node) { return node.op() == "graft::gate_keep" || node.op() == "graft::gate_put"; }
 
-/// The name without its overload.
-std::string_view plain_name(const Node& node) {
-  const std::string_view op = node.op();
-  return op.substr(0, op.find('.'));
-}
-
 Slots slots_of(const Node& gate) {
   const auto listed = *ir::ints_of(gate, "slots");
   return {listed.begin(), listed.end()};
@@ -91,7 +85,7 @@ class Analysis {
 
   std::optional<Slots> zeros_of_results(const Node& node) const {
     const auto of = [&](std::string_view name) { return zeros(ir::value_of(node, name)); };
-    const auto name = plain_name(node);
+    const auto name = ir::without_overload(node.op());
     if (name == "graft::gate_keep") return either(slots_of(node), of("value"));
     if (name == "graft::gate_put") return both(of("made"), of("old"));
     if (const auto product = ir::as_product(node)) {

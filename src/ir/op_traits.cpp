@@ -169,9 +169,11 @@ OpKind kind_of(std::string_view op) {
   if (op == "graft::strided_scatter") return OpKind::scatter;
   if (!op.starts_with(kNamespace)) return OpKind::other;
   op.remove_prefix(kNamespace.size());
-  const auto found = table().find(std::string(op.substr(0, op.find('.'))));
+  const auto found = table().find(std::string(without_overload(op)));
   return found == table().end() ? OpKind::other : found->second;
 }
+
+std::string_view without_overload(std::string_view op) { return op.substr(0, op.find('.')); }
 
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view kNames[] = {"pointwise", "reduction",   "view",      "creation",

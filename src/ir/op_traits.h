@@ -26,7 +26,10 @@ enum class OpKind {
 /// except "graft::number", which a capture makes, and the gates that let adapters in.
 OpKind kind_of(std::string_view op);
 
-/// The same as text: "pointwise".
+/// "aten::div.Tensor" -> "aten::div".
+std::string_view without_overload(std::string_view op);
+
+/// A kind as text: "pointwise".
 std::string_view name_of(OpKind kind);
 
 /// True for a call that must run exactly once, and in order with the others of its sort, used or not: it

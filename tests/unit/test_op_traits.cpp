@@ -20,6 +20,8 @@ TEST(OpTraits, NamesWithAndWithoutOverload) {
   EXPECT_EQ(kind_of("aten::index.Tensor"), OpKind::gather);
   EXPECT_EQ(kind_of("aten::embedding_dense_backward"), OpKind::scatter);
   EXPECT_EQ(name_of(OpKind::scatter), "scatter");
+  EXPECT_EQ(without_overload("aten::sum.dim_IntList"), "aten::sum");
+  EXPECT_EQ(without_overload("aten::mm"), "aten::mm");
 }
 
 TEST(OpTraits, WhatIsUnknownIsOther) {
