@@ -7,6 +7,7 @@
 
 #include "autograd/saved_values.h"
 #include "graft/error.h"
+#include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "ir/verifier.h"
 
@@ -25,31 +26,12 @@ class Copy {
   bool has(const Value& value) const { return stands_for_.contains(&value); }
   Value* at(const Value* value) const { return value ? stands_for_.at(value) : nullptr; }
 
-  void add_call(const Node& node) {
-    std::vector<ir::NamedArgument> arguments;
-    for (const auto& argument : node.arguments())
-      arguments.push_back({argument.name, translated(argument.value)});
-    std::vector<ir::TensorType> types;
-    for (const auto& output : node.outputs()) types.push_back(output->type());
-    auto& made = graph.add_node(node.op(), std::move(arguments), std::move(types));
-    made.set_scope(node.scope());
-    for (size_t i = 0; i < node.outputs().size(); ++i) stands_for_[&node.output(i)] = &made.output(i);
-  }
+  void add_call(const Node& node) { ir::copy_node(node, graph, stands_for_); }
 
   ir::Graph graph;
 
  private:
-  ir::Argument translated(const ir::Argument& argument) const {
-    if (const auto* one = std::get_if<Value*>(&argument)) return at(*one);
-    if (const auto* list = std::get_if<ir::ValueList>(&argument)) {
-      ir::ValueList values;
-      for (const auto* value : *list) values.push_back(at(value));
-      return values;
-    }
-    return argument;
-  }
-
-  std::unordered_map<const Value*, Value*> stands_for_;
+  ir::ValueMap stands_for_;
 };
 
 class Partitioner {
@@ -71,7 +53,7 @@ class Partitioner {
     build_forward(made);
     build_backward(made);
     made.saved = chosen_.saved.size();
-    for (const auto* value : chosen_.saved) made.saved_bytes += storage_bytes(value->type());
+    for (const auto* value : chosen_.saved) made.saved_bytes += value->type().bytes();
     for (size_t i = 0; i < nodes_.size(); ++i) made.recomputed += runs_again(i);
     find_what_is_read_again(made);
     verify(made.forward);

@@ -33,14 +33,9 @@ bool fuses(const Node& producer, const Node& consumer) {
                    {OpKind::pointwise, OpKind::reduction, OpKind::view, OpKind::creation, OpKind::gather});
 }
 
-/// Asks half numbers for their exact value: which element is the largest? Computed again from what was saved,
-/// and so rounded, they may be other numbers than in the forward part, which rounds nothing in between.
-bool asks_for_exact_halves(const Node& node) {
-  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return false;
-  return std::ranges::any_of(node.inputs(), [](const Value* v) {
-    return v->type().dtype == ir::DType::f16 || v->type().dtype == ir::DType::bf16;
-  });
-}
+/// Computed again from what was saved, and so rounded, its arguments may be other numbers than in the forward
+/// part, which rounds nothing in between.
+bool asks_for_exact_halves(const Node& node) { return !ir::exact_halves(node).empty(); }
 
 /// Cheap in itself, wherever it stands. Reductions are not: they read much, and what they give is small. Nor
 /// is a copy from one device to another.
@@ -162,7 +157,7 @@ class Chooser {
   }
 
   static int64_t saving_cost(const Value& value) {
-    return kSavingToRunning * std::min(storage_bytes(value.type()), FlowNetwork::kUnlimited >> 12);
+    return kSavingToRunning * std::min(value.type().bytes(), FlowNetwork::kUnlimited >> 12);
   }
 
   void number_values() {
@@ -248,13 +243,6 @@ class Chooser {
 SavedValues choose_saved_values(const ir::Graph& joint, size_t forward_results,
                                 const std::vector<size_t>& tangent_inputs, const PartitionOptions& options) {
   return Chooser(joint, forward_results, tangent_inputs, options).run();
-}
-
-int64_t storage_bytes(const ir::TensorType& type) {
-  if (type.numel() == 0) return 0;
-  ir::Dim elements = 1;
-  for (size_t i = 0; i < type.sizes.size(); ++i) elements += (type.sizes[i] - 1) * type.strides[i];
-  return elements * size_of(type.dtype);
 }
 
 }  // namespace graft::autograd

@@ -33,7 +33,4 @@ struct SavedValues {
 SavedValues choose_saved_values(const ir::Graph& joint, size_t forward_results,
                                 const std::vector<size_t>& tangent_inputs, const PartitionOptions& options);
 
-/// Memory that a tensor of the type takes: to its last element.
-int64_t storage_bytes(const ir::TensorType& type);
-
 }  // namespace graft::autograd

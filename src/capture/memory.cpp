@@ -130,11 +130,7 @@ ir::Value& Memory::read_view(View& view) {
   auto& onto = view.parent ? read_view(*view.parent) : *view.region->value;
   ir::ValueMap map;
   for (auto* input : view.call->inputs()) map[input] = &onto;  // a view has one
-  std::vector<ir::TensorType> types;
-  for (const auto& output : view.call->outputs()) types.push_back(output->type());
-  auto& again = graph_.add_node(view.call->op(), ir::mapped_arguments(*view.call, map), std::move(types));
-  again.set_scope(view.call->scope());
-  view.value = &again.output(view.output);
+  view.value = &ir::copy_node(*view.call, graph_, map).output(view.output);
   view.version = view.region->version;
   return *view.value;
 }

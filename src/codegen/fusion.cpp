@@ -6,6 +6,7 @@
 #include "codegen/fuser.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "ir/product.h"
 
 namespace graft::codegen {
 namespace {
@@ -16,35 +17,6 @@ using ir::Value;
 
 // A value is computed again where it is needed if that takes at most so many cheap instructions and loads.
 constexpr int max_inline_cost = 8, max_inline_leaves = 3;
-
-bool expensive(const Node& node) {
-  static const std::unordered_set<std::string> dear = {"aten::exp",           "aten::log",
-                                                       "aten::tanh",          "aten::sigmoid",
-                                                       "aten::erf",           "aten::gelu",
-                                                       "aten::silu",          "aten::pow.Tensor_Tensor",
-                                                       "aten::sin",           "aten::cos",
-                                                       "aten::log1p",         "aten::expm1",
-                                                       "aten::gelu_backward", "aten::silu_backward",
-                                                       "aten::softplus",      "aten::elu",
-                                                       "aten::elu_backward",  "aten::softplus_backward",
-                                                       "aten::cat",           "aten::stack",
-                                                       "aten::embedding",     "aten::index.Tensor",
-                                                       "aten::gather",        "aten::index_select",
-                                                       "aten::tan",           "aten::erfc",
-                                                       "aten::exp2",          "aten::log2",
-                                                       "aten::log10"};
-  return dear.contains(node.op());
-}
-
-/// Half numbers that are asked for by their value: which element is the largest? What is computed again in
-/// another kernel has other bits before it is rounded, and may be another number after.
-std::vector<const Value*> matched_arguments(const Node& node) {
-  std::vector<const Value*> found;
-  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return found;
-  for (const auto* input : node.inputs())
-    if (in_register(input->type().dtype) != input->type().dtype) found.push_back(input);
-  return found;
-}
 
 }  // namespace
 
@@ -71,7 +43,7 @@ void Fuser::find_materialised() {
       for (const auto* value : node->inputs()) materialised_.insert(&root_of(*value));
     } else {
       for (const auto* value : gathered_arguments(*node)) materialised_.insert(&root_of(*value));
-      for (const auto* value : matched_arguments(*node)) materialised_.insert(&root_of(*value));
+      for (const auto* value : ir::exact_halves(*node)) materialised_.insert(&root_of(*value));
     }
   }
 }
@@ -84,7 +56,7 @@ const Fuser::Cost& Fuser::cost(const Value& value) {
   if (!node || materialised_.contains(&root) || !is_pointwise(*node) || !fusible(*node)) {
     total.leaves.insert(&root);
   } else {
-    total.instructions = expensive(*node) ? 100 : 1;
+    total.instructions = is_expensive(*node) ? 100 : 1;
     for (const auto* input : node->inputs()) {
       const auto& part = cost(*input);
       total.instructions += part.instructions;
@@ -170,9 +142,7 @@ const Value* Fuser::memory_to_add_to(const Value& onto, const Value& result) {
       offset != 0 || at->type() != result.type() || onto.type() != result.type())
     return nullptr;
   // Of what calls give, products are known to be memory of their own.
-  const bool own = !unit_of(*at)->external || node->op() == "aten::mm" || node->op() == "aten::addmm" ||
-                   node->op() == "aten::bmm";
-  return own ? at : nullptr;
+  return !unit_of(*at)->external || ir::as_product(*node) ? at : nullptr;
 }
 
 void Fuser::wait_until(Unit& unit, size_t place) {

@@ -16,7 +16,7 @@ bool makes_little(const Step& step) {
   int64_t read = 0, written = 0;
   for (size_t i = 0; i < step.buffers.size(); ++i) {
     const auto& root = root_of(*step.buffers[i]);
-    const int64_t bytes = root.type().span() * ir::size_of(root.type().dtype);
+    const int64_t bytes = root.type().bytes();
     if (step.kernel.buffers[i].written)
       written += bytes;
     else if (root.producer())

@@ -64,10 +64,6 @@ uint64_t hash_of(const Instruction& i) {
 
 }  // namespace
 
-ir::DType in_register(ir::DType dtype) {
-  return dtype == ir::DType::f16 || dtype == ir::DType::bf16 ? ir::DType::f32 : dtype;
-}
-
 bool Lowering::Key::operator<(const Key& other) const {
   if (value != other.value) return value < other.value;
   if (guard != other.guard) return guard < other.guard;
@@ -167,7 +163,7 @@ bool Lowering::fits(int instruction, ir::DType dtype, int depth) const {
 }
 
 int Lowering::as_stored(int instruction, ir::DType dtype) {
-  return in_register(dtype) == dtype || fits(instruction, dtype) ? instruction : convert(instruction, dtype);
+  return !ir::is_half(dtype) || fits(instruction, dtype) ? instruction : convert(instruction, dtype);
 }
 
 int Lowering::at(const ir::Value& value, const Place& place, ir::DType dtype_wanted) {
@@ -337,6 +333,20 @@ Kernel Lowering::finish() && {
 
 bool is_pointwise(const ir::Node& node) {
   return node.outputs().size() == 1 && find_lowering(node) != nullptr;
+}
+
+bool is_expensive(const ir::Node& node) {
+  const auto& result = node.output();
+  Lowering alone(space_over(result.type().sizes), {}, [&](const ir::Value& v) { return &v == &result; });
+  alone.evaluate(result, alone.full_place(result.type().sizes));
+  // What lies at a place that is data is looked for in memory once; and where one of several things is read
+  // (a cat), all of their flags are computed for it.
+  int alternatives = 0;
+  for (const auto& i : alone.code()) {
+    if (is_expensive(i.op) || !i.indirect.empty()) return true;
+    alternatives += i.op == Op::load && i.guard >= 0;
+  }
+  return alternatives > 1;
 }
 
 bool is_kernel_reduction(const ir::Node& node) {

@@ -14,7 +14,7 @@
 namespace graft::codegen {
 
 /// The dtype of a value in registers: half types are widened.
-ir::DType in_register(ir::DType dtype);
+inline ir::DType in_register(ir::DType dtype) { return ir::wide(dtype); }
 
 class Lowering {
  public:
@@ -53,6 +53,7 @@ class Lowering {
 
   /// Which value each buffer of the kernel holds.
   const std::vector<const ir::Value*>& buffers() const { return buffers_; }
+  const std::vector<Instruction>& code() const { return kernel_.code; }
   Kernel finish() &&;
 
   // For the tables of operators:
@@ -108,6 +109,9 @@ class Lowering {
 /// Whether the node's (only) result can be computed at any place from its arguments, by the table of
 /// operators.
 bool is_pointwise(const ir::Node& node);
+/// Whether a pointwise node is better computed once and kept than wherever it is needed: by the instructions
+/// that it becomes when its arguments are in memory.
+bool is_expensive(const ir::Node& node);
 /// Whether it is a reduction that a kernel can do.
 bool is_kernel_reduction(const ir::Node& node);
 /// The names of all of those.

@@ -6,6 +6,7 @@
 
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "ir/product.h"
 
 namespace graft::codegen {
 namespace {
@@ -15,12 +16,6 @@ using ir::Value;
 using Slots = std::set<int64_t>;
 
 bool is_gate(const Node& node) { return node.op() == "graft::gate_keep" || node.op() == "graft::gate_put"; }
-
-/// The name without its overload.
-std::string_view plain_name(const Node& node) {
-  const std::string_view op = node.op();
-  return op.substr(0, op.find('.'));
-}
 
 Slots slots_of(const Node& gate) {
   const auto listed = *ir::ints_of(gate, "slots");
@@ -49,12 +44,14 @@ class Analysis {
     for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) pass_on(**node);
   }
 
-  /// The slots without which an addmm gives what it adds to.
+  /// The slots without which an addmm gives what it adds to. Of a batch of them that is not asked: a run has
+  /// no way to pass on what one adds to.
   std::optional<Slots> adds_zeros(const Node& node) const {
-    if (node.op() != "aten::addmm" || ir::number_of(node, "beta").value_or(1) != 1 ||
-        ir::value_of(node, "self")->type() != node.output().type())
+    const auto product = ir::as_product(node);
+    if (!product || product->batched || !product->added || product->beta != 1 ||
+        product->added->type() != node.output().type())
       return std::nullopt;
-    return either(zeros(ir::value_of(node, "mat1")), zeros(ir::value_of(node, "mat2")));
+    return either(zeros(product->a), zeros(product->b));
   }
 
   /// Nothing where the value is always needed. `finite`: it must be zero when it is not computed.
@@ -88,11 +85,13 @@ class Analysis {
 
   std::optional<Slots> zeros_of_results(const Node& node) const {
     const auto of = [&](std::string_view name) { return zeros(ir::value_of(node, name)); };
-    const auto name = plain_name(node);
+    const auto name = ir::without_overload(node.op());
     if (name == "graft::gate_keep") return either(slots_of(node), of("value"));
     if (name == "graft::gate_put") return both(of("made"), of("old"));
-    if (name == "aten::mm" || name == "aten::bmm") return either(of("self"), of("mat2"));
-    if (name == "aten::addmm") return both(of("self"), either(of("mat1"), of("mat2")));
+    if (const auto product = ir::as_product(node)) {
+      const auto made = either(zeros(product->a), zeros(product->b));
+      return product->added ? both(zeros(product->added), made) : made;
+    }
     if (name == "aten::cat") {
       std::optional<Slots> all = Slots{};
       if (const auto* parts = ir::values_of(node, "tensors"))
@@ -130,7 +129,7 @@ class Analysis {
     for (const auto* input : node.inputs()) {
       if (input == gated && input != ir::value_of(node, "old"))
         demand_[input].join({.slots = slots_of(node)});
-      else if (added && input != ir::value_of(node, "self"))
+      else if (added && input != ir::as_product(node)->added)
         demand_[input].join({.slots = *added, .finite = true});
       else
         demand_[input].join(demand);

@@ -88,8 +88,6 @@ Scatter index_put(const Node& n) {
   return {sizes, numbers(shape.front, shape.sizes.size()), ir::value_of(n, "self"), add};
 }
 
-bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
 struct Row {
   const char* name;
   Scatter (*make)(const Node&);
@@ -108,7 +106,7 @@ bool accumulates(const Node& n) {
 }
 // ATen sums half types in float here, and rounds after each addition in the others.
 bool has_dimensions_and_no_halves(const Node& n) {
-  return !n.output().type().sizes.empty() && !is_half(n.output().type().dtype) &&
+  return !n.output().type().sizes.empty() && !ir::is_half(n.output().type().dtype) &&
          ir::value_of(n, n.op() == "aten::index_add" ? "source" : "index")->type().sizes.size() ==
              n.output().type().sizes.size();
 }

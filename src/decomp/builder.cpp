@@ -9,10 +9,6 @@ using ir::NamedArgument;
 using ir::TensorType;
 using ir::Value;
 
-ir::DType wide(ir::DType dtype) {
-  return dtype == ir::DType::f16 || dtype == ir::DType::bf16 ? ir::DType::f32 : dtype;
-}
-
 namespace {
 
 Dims broadcast(const Dims& a, const Dims& b) {

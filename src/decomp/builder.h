@@ -55,7 +55,4 @@ class Builder {
   ir::Node& at_;
 };
 
-/// The dtype sums are done in: half types are widened.
-ir::DType wide(ir::DType dtype);
-
 }  // namespace graft::decomp

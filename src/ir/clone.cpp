@@ -13,13 +13,22 @@ std::vector<NamedArgument> mapped_arguments(const Node& node, const ValueMap& ma
   return arguments;
 }
 
-Node& copy_node(const Node& node, Graph& to, ValueMap& map) {
+std::vector<TensorType> types_of(const Node& node) {
   std::vector<TensorType> types;
   types.reserve(node.outputs().size());
   for (const auto& output : node.outputs()) types.push_back(output->type());
-  auto& twin = to.add_node(node.op(), mapped_arguments(node, map), std::move(types));
+  return types;
+}
+
+Node& copy_node(const Node& node, Graph& to, ValueMap& map) {
+  return copy_node(node, mapped_arguments(node, map), types_of(node), to, map);
+}
+
+Node& copy_node(const Node& node, std::vector<NamedArgument> arguments, std::vector<TensorType> types,
+                Graph& to, ValueMap& map) {
+  auto& twin = to.add_node(node.op(), std::move(arguments), std::move(types));
   twin.set_scope(node.scope());
-  for (size_t i = 0; i < node.outputs().size(); ++i) map[&node.output(i)] = &twin.output(i);
+  for (size_t i = 0; i < node.outputs().size(); ++i) map.try_emplace(&node.output(i), &twin.output(i));
   return twin;
 }
 

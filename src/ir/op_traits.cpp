@@ -169,9 +169,11 @@ OpKind kind_of(std::string_view op) {
   if (op == "graft::strided_scatter") return OpKind::scatter;
   if (!op.starts_with(kNamespace)) return OpKind::other;
   op.remove_prefix(kNamespace.size());
-  const auto found = table().find(std::string(op.substr(0, op.find('.'))));
+  const auto found = table().find(std::string(without_overload(op)));
   return found == table().end() ? OpKind::other : found->second;
 }
+
+std::string_view without_overload(std::string_view op) { return op.substr(0, op.find('.')); }
 
 std::string_view name_of(OpKind kind) {
   constexpr std::string_view kNames[] = {"pointwise", "reduction",   "view",      "creation",
@@ -190,6 +192,18 @@ bool must_run(const Node& node) {
   const auto* attribute = argument ? std::get_if<Attribute>(argument) : nullptr;
   const auto* probability = attribute ? std::get_if<double>(attribute) : nullptr;
   return probability && *probability != 0;
+}
+
+bool is_reshape(const Node& node) {
+  return node.op() == "aten::view" || node.op() == "aten::_unsafe_view" || node.op() == "aten::reshape";
+}
+
+std::vector<const Value*> exact_halves(const Node& node) {
+  std::vector<const Value*> found;
+  if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return found;
+  for (const auto* input : node.inputs())
+    if (is_half(input->type().dtype)) found.push_back(input);
+  return found;
 }
 
 }  // namespace graft::ir

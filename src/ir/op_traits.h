@@ -26,11 +26,22 @@ enum class OpKind {
 /// except "graft::number", which a capture makes, and the gates that let adapters in.
 OpKind kind_of(std::string_view op);
 
-/// The same as text: "pointwise".
+/// "aten::div.Tensor" -> "aten::div".
+std::string_view without_overload(std::string_view op);
+
+/// A kind as text: "pointwise".
 std::string_view name_of(OpKind kind);
 
 /// True for a call that must run exactly once, and in order with the others of its sort, used or not: it
 /// draws random numbers, has no result, or is of a namespace about which nothing is known.
 bool must_run(const Node& node);
+
+/// Whether it gives the elements of its argument in their order, with other sizes: "aten::view". What is
+/// contiguous is not copied.
+bool is_reshape(const Node& node);
+
+/// Arguments of a half type that are asked for their exact value (which element is the largest?): computed a
+/// second time with other roundings in between, they may be other numbers.
+std::vector<const Value*> exact_halves(const Node& node);
 
 }  // namespace graft::ir

@@ -43,6 +43,8 @@ std::string joined(const std::vector<Dim>& values) {
 
 std::string_view name_of(DType dtype) { return row(dtype).name; }
 bool is_floating(DType dtype) { return row(dtype).floating; }
+bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+DType wide(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
 int64_t size_of(DType dtype) { return row(dtype).size; }
 
 std::optional<DType> dtype_named(std::string_view name) {
@@ -64,6 +66,8 @@ Dim TensorType::span() const {
   for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
   return last + 1;
 }
+
+int64_t TensorType::bytes() const { return span() * size_of(dtype); }
 
 bool TensorType::is_contiguous() const {
   if (numel() == 0) return true;

@@ -19,6 +19,10 @@ enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_named(std::string_view name);
 bool is_floating(DType dtype);
+/// float16 and bfloat16: sums, and what kernels hold in registers, are wider.
+bool is_half(DType dtype);
+/// float32 for a half type, else the type itself.
+DType wide(DType dtype);
 int64_t size_of(DType dtype);
 
 struct Device {
@@ -36,6 +40,8 @@ struct TensorType {
   Dim numel() const;
   /// Elements from the first in memory to the last, both counted; 0 for a tensor with none.
   Dim span() const;
+  /// The same in bytes.
+  int64_t bytes() const;
   bool is_contiguous() const;
   /// No gaps, no element twice: a clone keeps the strides.
   bool is_dense() const;

@@ -5,6 +5,7 @@
 
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "ir/product.h"
 
 namespace graft::passes {
 namespace {
@@ -26,23 +27,23 @@ std::optional<std::vector<Value*>> rows_of(Value& weight) {
 
 struct Narrow {
   Node* product;
+  Value* x;  // what it multiplies with the weight
   std::vector<Value*> rows;
   Dim width;
 };
 
 std::optional<Narrow> narrow_of(Node& node, Dim most) {
-  if (node.op() != "aten::mm") return std::nullopt;
-  const auto* turned = ir::value_of(node, "mat2");
+  const auto product = ir::as_product(node);
+  if (!product || product->added || product->batched) return std::nullopt;
+  const auto* transposes = product->b->producer();
   const auto width = node.output().type().sizes[1];
-  if (width > most || !turned->producer() || turned->producer()->op() != "aten::t") return std::nullopt;
-  auto* weight = ir::value_of(*turned->producer(), "self");
+  if (width > most || !transposes || transposes->op() != "aten::t") return std::nullopt;
+  auto* weight = ir::value_of(*transposes, "self");
   if (!weight->type().is_contiguous() || !node.output().type().is_contiguous()) return std::nullopt;
   auto rows = rows_of(*weight);
   if (!rows) return std::nullopt;
-  return Narrow{&node, std::move(*rows), width};
+  return Narrow{&node, product->a, std::move(*rows), width};
 }
-
-bool is_reshape(const Node& node) { return node.op() == "aten::view" || node.op() == "aten::_unsafe_view"; }
 
 /// [rows, width] with these strides, its rows split up as in `sizes`; nothing if that splits columns too.
 std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<Dim>& sizes) {
@@ -62,7 +63,7 @@ std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<
 void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
   const auto users = old.users();  // a copy: the list changes
   for (auto* user : users) {
-    if (!is_reshape(*user)) continue;
+    if (!ir::is_reshape(*user)) continue;
     const auto type = *split_rows(columns.type(), user->output().type().sizes);
     auto& view =
         graph.add_node("aten::view", {{"self", &columns}, {"size", ir::Attribute(type.sizes)}}, {type}, user);
@@ -78,7 +79,7 @@ void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
 bool can_be_columns(const Value& value, Dim width, const ir::Graph& graph) {
   if (graph.is_result(value)) return false;
   return std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
-    if (!is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
+    if (!ir::is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
     const auto& sizes = user->output().type().sizes;
     return !sizes.empty() && sizes.back() == width && can_be_columns(user->output(), width, graph);
   });
@@ -92,7 +93,6 @@ void join(ir::Graph& graph, const std::vector<Narrow>& siblings) {
     rows.insert(rows.end(), each.rows.begin(), each.rows.end());
     width += each.width;
   }
-  const auto& x = *ir::value_of(first, "self");
   auto type = first.output().type();
   const auto make = [&](std::string op, std::vector<ir::NamedArgument> arguments, std::vector<Dim> sizes,
                         std::vector<Dim> strides) {
@@ -103,12 +103,12 @@ void join(ir::Graph& graph, const std::vector<Narrow>& siblings) {
     node.set_scope(first.scope());
     return &node.output();
   };
-  const Dim inner = x.type().sizes[1], count = x.type().sizes[0];
+  auto* x = siblings.front().x;
+  const Dim inner = x->type().sizes[1], count = x->type().sizes[0];
   auto* weight =
       make("aten::cat", {{"tensors", rows}, {"dim", ir::Attribute(int64_t{0})}}, {width, inner}, {inner, 1});
   auto* turned = make("aten::t", {{"self", weight}}, {inner, width}, {1, inner});
-  auto* all =
-      make("aten::mm", {{"self", ir::value_of(first, "self")}, {"mat2", turned}}, {count, width}, {width, 1});
+  auto* all = make("aten::mm", {{"self", x}, {"mat2", turned}}, {count, width}, {width, 1});
   Dim start = 0;
   std::vector<Value*> columns;
   for (const auto& each : siblings) {
@@ -135,7 +135,7 @@ void join_narrow_siblings(ir::Graph& graph, int64_t width) {
   for (auto* node : ir::nodes_of(graph)) {
     auto narrow = narrow_of(*node, width);
     if (!narrow || !can_be_columns(node->output(), narrow->width, graph)) continue;
-    const auto* x = ir::value_of(*node, "self");
+    const auto* x = narrow->x;
     if (!by_input.contains(x)) order.push_back(x);
     by_input[x].push_back(std::move(*narrow));
   }

@@ -1,6 +1,8 @@
 #include "passes/sums_into_products.h"
 
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
+#include "ir/product.h"
 
 namespace graft::passes {
 namespace {
@@ -8,29 +10,23 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-bool is_reshape(const Node& node) {
-  return node.op() == "aten::view" || node.op() == "aten::_unsafe_view" || node.op() == "aten::reshape";
-}
-
 /// The product behind a value, if nothing but reshapes that nobody else uses lies between.
 Node* product_behind(const Value& value, const ir::Graph& graph) {
   const auto* at = &value;
   while (at->producer() && at->users().size() == 1 && !graph.is_result(*at) && at->type().is_contiguous()) {
     auto& node = *at->producer();
-    if (node.op() == "aten::mm" || node.op() == "aten::addmm") return &node;
-    if (!is_reshape(node)) return nullptr;
+    if (const auto product = ir::as_product(node)) return product->batched ? nullptr : &node;
+    if (!ir::is_reshape(node)) return nullptr;
     at = ir::value_of(node, "self");
   }
   return nullptr;
 }
 
-int64_t inner(const Node& product) {
-  return ir::value_of(product, product.op() == "aten::mm" ? "self" : "mat1")->type().sizes[1];
-}
+int64_t inner(const Node& product) { return ir::as_product(product)->a->type().sizes[1]; }
 
 /// A plain product that may be added onto the other.
 bool can_follow(const Node& product, const Node& other) {
-  return product.op() == "aten::mm" && product.output().type() == other.output().type() &&
+  return !ir::as_product(product)->added && product.output().type() == other.output().type() &&
          ir::is_floating(product.output().type().dtype);
 }
 
@@ -47,11 +43,10 @@ void fold_sums_into_products(ir::Graph& graph) {
     if (!can_follow(*second, *first) || (can_follow(*first, *second) && inner(*first) < inner(*second)))
       std::swap(first, second);
     if (!can_follow(*second, *first)) continue;
-    auto& sum = graph.add_node("aten::addmm",
-                               {{"self", &first->output()},
-                                {"mat1", ir::value_of(*second, "self")},
-                                {"mat2", ir::value_of(*second, "mat2")}},
-                               {first->output().type()}, node);
+    const auto product = *ir::as_product(*second);
+    auto& sum =
+        graph.add_node("aten::addmm", {{"self", &first->output()}, {"mat1", product.a}, {"mat2", product.b}},
+                       {first->output().type()}, node);
     sum.set_scope(node->scope());
     auto* result = &sum.output();
     if (node->output().type() != result->type()) {

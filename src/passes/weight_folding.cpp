@@ -14,8 +14,6 @@ using ir::Node;
 using ir::OpKind;
 using ir::Value;
 
-int64_t bytes_of(const Value& value) { return value.type().span() * ir::size_of(value.type().dtype); }
-
 /// Becomes part of whatever kernel needs it, and costs little there.
 bool is_light(OpKind kind) {
   return kind == OpKind::pointwise || kind == OpKind::view || kind == OpKind::creation;
@@ -43,11 +41,11 @@ class Cut {
       auto chosen = exposed();
       int64_t bytes = 0, largest = 0;
       for (const auto* value : chosen)
-        bytes += bytes_of(*value), largest = std::max(largest, bytes_of(*value));
+        bytes += value->type().bytes(), largest = std::max(largest, value->type().bytes());
       if (bytes <= budget) return chosen;
       // All of that size: the layers of a model are treated alike.
       for (const auto* value : chosen)
-        if (bytes_of(*value) == largest) for_each_call_.insert(value->producer());
+        if (value->type().bytes() == largest) for_each_call_.insert(value->producer());
     }
   }
 
@@ -103,15 +101,15 @@ class Cut {
     if (kind != OpKind::pointwise) return false;
     if (is_read_from_memory(node.output())) return !widens_weight(node);
     int64_t read = 0;
-    for (const auto* value : node.inputs()) read += bytes_of(*value);
-    return heavy_.contains(&node.output()) && bytes_of(node.output()) <= read;
+    for (const auto* value : node.inputs()) read += value->type().bytes();
+    return heavy_.contains(&node.output()) && node.output().type().bytes() <= read;
   }
 
   /// A weight that is stored in half precision was to be small: what is made of it for each call is cheap.
   bool widens_weight(const Node& node) const {
     if (node.op() != "aten::_to_copy") return false;
     const auto& source = *node.inputs().front();
-    return !heavy_.contains(&source) && bytes_of(node.output()) > bytes_of(source);
+    return !heavy_.contains(&source) && node.output().type().bytes() > source.type().bytes();
   }
 
   bool is_read_from_memory(const Value& value) const {
@@ -128,16 +126,6 @@ class Cut {
   std::unordered_set<const Value*> fixed_, heavy_, shown_;
   std::unordered_set<const Node*> for_each_call_;
 };
-
-Node& copy_into(ir::Graph& to, const Node& node, ir::ValueMap& map) {
-  std::vector<ir::TensorType> types;
-  types.reserve(node.outputs().size());
-  for (const auto& output : node.outputs()) types.push_back(output->type());
-  auto& twin = to.add_node(node.op(), ir::mapped_arguments(node, map), std::move(types));
-  twin.set_scope(node.scope());
-  for (size_t i = 0; i < node.outputs().size(); ++i) map[node.outputs()[i].get()] = &twin.output(i);
-  return twin;
-}
 
 /// Values with a computation in common are of one group; what comes from no weight each has for itself.
 class Groups {
@@ -210,7 +198,7 @@ Folding::Group graph_of(const ir::Graph& whole, const Groups::Members& members,
         map[value] = &group.graph.add_input("", value->type());
         group.inputs.push_back(value->index());
       }
-    copy_into(group.graph, *node, map).set_scope("");
+    ir::copy_node(*node, group.graph, map).set_scope("");
   }
   for (const auto* value : members.values) {
     group.graph.add_result(map.at(value));
@@ -245,7 +233,7 @@ std::unordered_set<const Node*> nodes_of_main(const ir::Graph& graph,
 std::optional<Folding> fold_weights(const ir::Graph& graph, const std::vector<size_t>& frozen,
                                     int64_t percent) {
   int64_t bytes = 0;
-  for (const size_t i : frozen) bytes += bytes_of(*graph.inputs()[i]);
+  for (const size_t i : frozen) bytes += graph.inputs()[i]->type().bytes();
   const auto kept = Cut(graph, frozen).choose(bytes * percent / 100);
   if (kept.empty()) return std::nullopt;
 
@@ -260,7 +248,7 @@ std::optional<Folding> fold_weights(const ir::Graph& graph, const std::vector<si
   }
   const auto needed = nodes_of_main(graph, places);
   for (const auto& node : graph.nodes())
-    if (needed.contains(node.get())) copy_into(folding.main, *node, map);
+    if (needed.contains(node.get())) ir::copy_node(*node, folding.main, map);
   for (const auto* result : graph.results()) folding.main.add_result(result ? map.at(result) : nullptr);
   for (const auto& members : Groups(graph, kept).take())
     folding.groups.push_back(graph_of(graph, members, places));

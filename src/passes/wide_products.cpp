@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "decomp/builder.h"
-#include "ir/arguments.h"
+#include "ir/clone.h"
+#include "ir/product.h"
 
 namespace graft::passes {
 namespace {
@@ -16,13 +17,10 @@ using ir::DType;
 using ir::Node;
 using ir::Value;
 
-/// Their results depend on the dtype of their arguments in nothing but precision.
-bool is_product(const Node& node) {
-  static const std::set<std::string_view> products = {
-      "aten::mm",
-      "aten::addmm",
-      "aten::bmm",
-      "aten::baddbmm",
+/// What is done in products but is not one of two matrices. As with those, results depend on the dtype of the
+/// arguments in nothing but precision.
+bool is_made_of_products(const Node& node) {
+  static const std::set<std::string_view> known = {
       "aten::mv",
       "aten::addmv",
       "aten::dot",
@@ -30,10 +28,8 @@ bool is_product(const Node& node) {
       "aten::convolution_backward",
       "aten::_scaled_dot_product_flash_attention_for_cpu",
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
-  return products.contains(node.op());
+  return known.contains(node.op());
 }
-
-bool is_half(DType dtype) { return decomp::wide(dtype) != dtype; }
 
 /// Row by row, or in the order of the strides where each element is there once: as ATen lays out a copy.
 ir::TensorType without_gaps(const ir::TensorType& type) {
@@ -55,7 +51,7 @@ ir::TensorType without_gaps(const ir::TensorType& type) {
 
 /// In float32, in memory without gaps. The order stays: what some operators give lies as their arguments do.
 Value* widened(Builder& builder, Value* x) {
-  if (!is_half(x->type().dtype)) return x;
+  if (!ir::is_half(x->type().dtype)) return x;
   auto* wide = builder.to(x, DType::f32);
   if (!x->type().is_dense()) wide->set_type(without_gaps(x->type()));
   return wide;
@@ -67,11 +63,8 @@ void widen(ir::Graph& graph, Node& node) {
   auto arguments = node.arguments();
   for (auto& [name, argument] : arguments)
     if (auto* value = std::get_if<Value*>(&argument); value && *value) *value = widened(builder, *value);
-  std::vector<ir::TensorType> types;
-  for (const auto& output : node.outputs()) {
-    types.push_back(output->type());
-    types.back().dtype = decomp::wide(types.back().dtype);
-  }
+  auto types = ir::types_of(node);
+  for (auto& type : types) type.dtype = ir::wide(type.dtype);
   auto& wide = graph.add_node(node.op(), std::move(arguments), std::move(types), &node);
   wide.set_scope(node.scope());
   for (size_t i = 0; i < node.outputs().size(); ++i)
@@ -87,23 +80,19 @@ ir::TensorType swapped(ir::TensorType type) {
 
 /// x [m, k] with the transpose of a weight [n, k], both along their rows: few enough x that the weight's
 /// elements are the work.
-bool has_few_rows(const Node& node) {
+bool has_few_rows(const ir::Product& product) {
   constexpr ir::Dim kFew = 4;
-  const bool add = node.op() == "aten::addmm";
-  if (!add && node.op() != "aten::mm") return false;
-  const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
-  const auto& turned = ir::value_of(node, "mat2")->type();
+  if (product.batched || product.is_scaled()) return false;
+  const auto &x = product.a->type(), &turned = product.b->type();
   const bool along_rows = turned.strides[0] == 1 && turned.strides[1] >= turned.sizes[0];
-  return x.sizes[0] <= kFew && x.is_contiguous() && along_rows && turned.numel() > 0 &&
-         ir::number_of(node, "alpha").value_or(1) == 1 && ir::number_of(node, "beta").value_or(1) == 1;
+  return x.sizes[0] <= kFew && x.is_contiguous() && along_rows && turned.numel() > 0;
 }
 
 /// Sums of products in one kernel, rounded once. A row of the weight meets all of x before the next one.
-void write_out(ir::Graph& graph, Node& node) {
+void write_out(ir::Graph& graph, Node& node, const ir::Product& product) {
   Builder builder(graph, node);
-  const bool add = node.op() == "aten::addmm";
-  auto* x = widened(builder, ir::value_of(node, add ? "mat1" : "self"));
-  auto* turned = ir::value_of(node, "mat2");
+  auto* x = widened(builder, product.a);
+  auto* turned = product.b;
   const auto& columns = turned->type();
   auto type = columns;
   type.sizes = {columns.sizes[1], 1, columns.sizes[0]};
@@ -112,7 +101,7 @@ void write_out(ir::Graph& graph, Node& node) {
   weight = builder.call("aten::unsqueeze", {{"self", weight}, {"dim", ir::Attribute(int64_t{1})}}, type);
   auto* sum = builder.sum(builder.mul(builder.to(weight, DType::f32), x), {2}, /*keep=*/false);
   sum = builder.call("aten::t", {{"self", sum}}, swapped(sum->type()));
-  if (add) sum = builder.add(sum, builder.to(ir::value_of(node, "self"), DType::f32));
+  if (product.added) sum = builder.add(sum, builder.to(product.added, DType::f32));
   auto* rounded = builder.to(sum, node.output().type().dtype);
   rounded->set_type(node.output().type());
   graph.replace_uses(node.output(), *rounded);
@@ -123,11 +112,12 @@ void write_out(ir::Graph& graph, Node& node) {
 
 void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow) {
   for (auto* node : ir::nodes_of(graph)) {
-    if (!is_product(*node)) continue;
+    const auto product = ir::as_product(*node);
+    if (!product && !is_made_of_products(*node)) continue;
     const auto& type = node->output().type();
-    if (!is_half(type.dtype) || !is_slow(type.dtype)) continue;
-    if (has_few_rows(*node) && type.is_contiguous())
-      write_out(graph, *node);
+    if (!ir::is_half(type.dtype) || !is_slow(type.dtype)) continue;
+    if (product && has_few_rows(*product) && type.is_contiguous())
+      write_out(graph, *node, *product);
     else
       widen(graph, *node);
   }

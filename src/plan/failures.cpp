@@ -24,9 +24,9 @@ using Names = std::unordered_set<std::string_view>;
 
 /// "aten::div.Tensor" -> "div"
 std::string_view base_name(const Node& node) {
-  std::string_view name = node.op();
+  auto name = ir::without_overload(node.op());
   if (const auto space = name.find("::"); space != std::string_view::npos) name.remove_prefix(space + 2);
-  return name.substr(0, name.find('.'));
+  return name;
 }
 
 bool is_in_whole_numbers(const Node& node) {

@@ -18,8 +18,6 @@ inline int64_t offset_in_root(const ir::Value& value) {
   return offset;
 }
 
-inline int64_t bytes_of(const ir::TensorType& type) { return type.span() * ir::size_of(type.dtype); }
-
 /// What a step of the schedule reads or writes.
 inline std::vector<const ir::Value*> touched_by(const codegen::Step& step) {
   if (!step.external) return {step.buffers.begin(), step.buffers.end()};

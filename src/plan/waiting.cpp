@@ -30,7 +30,7 @@ std::vector<Made> all_made(const Steps& steps, const std::unordered_set<const ir
   const auto make = [&](const ir::Value& value, size_t step, bool in_arena) {
     const auto use = last.find(&value);
     if (use != last.end() && !leaves.contains(&value) && known.emplace(&value, step).second)
-      all.push_back({&value, step, use->second, bytes_of(value.type()), in_arena});
+      all.push_back({&value, step, use->second, value.type().bytes(), in_arena});
   };
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto& step = steps[i];
@@ -52,8 +52,8 @@ std::vector<int64_t> scratch_of(const Steps& steps) {
   for (const auto& step : steps) {
     int64_t most = 0;
     if (step.external && ir::kind_of(step.external->op()) == ir::OpKind::convolution) {
-      for (const auto* input : step.external->inputs()) most = std::max(most, bytes_of(input->type()));
-      for (const auto& output : step.external->outputs()) most = std::max(most, bytes_of(output->type()));
+      for (const auto* input : step.external->inputs()) most = std::max(most, input->type().bytes());
+      for (const auto& output : step.external->outputs()) most = std::max(most, output->type().bytes());
     }
     bytes.push_back(most);
   }

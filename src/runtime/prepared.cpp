@@ -9,6 +9,7 @@
 #include "codegen/views.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "ir/product.h"
 #include "plan/failures.h"
 #include "plan/in_place.h"
 #include "plan/memory_plan.h"
@@ -28,11 +29,10 @@ enum class Planned : uint8_t { mm, bmm, addmm, low_rank };
 
 std::optional<Planned> planned_call(const ir::Node& node) {
   if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
-  if (node.op() == "aten::mm") return Planned::mm;
-  if (node.op() == "aten::bmm") return Planned::bmm;
-  if (node.op() == "aten::addmm") return Planned::addmm;
   if (node.op() == "graft::low_rank_add") return Planned::low_rank;
-  return std::nullopt;
+  const auto product = ir::as_product(node);
+  if (!product || (product->batched && product->added)) return std::nullopt;
+  return product->batched ? Planned::bmm : product->added ? Planned::addmm : Planned::mm;
 }
 
 Product product_of(Planned planned) {
@@ -115,30 +115,26 @@ class Preparation {
     return slot;
   }
 
-  /// The weight [out, in] of a product with its transpose, if that is a frozen input as it is.
-  const Value* frozen_weight(const ir::Node& node) const {
-    const auto* b = ir::value_of(node, "mat2");
-    const auto* view = b ? b->producer() : nullptr;
+  /// The weight [out, in] of a product with its transpose, b, if that is a frozen input as it is.
+  const Value* frozen_weight(const Value& b) const {
+    const auto* view = b.producer();
     if (!view ||
         (view->op() != "aten::t" && view->op() != "aten::transpose.int" && view->op() != "aten::permute"))
       return nullptr;
     const auto* weight = codegen::view_source(*view);
     const auto& type = weight->type();
-    const bool transposed = b->type().sizes[0] == type.sizes[1] && b->type().strides[0] == type.strides[1];
+    const bool transposed = b.type().sizes[0] == type.sizes[1] && b.type().strides[0] == type.strides[1];
     return frozen_.contains(weight) && transposed && type.is_contiguous() ? weight : nullptr;
   }
 
   void pack(const ir::Node& node) {
-    const bool add = node.op() == "aten::addmm";
-    if (node.op() != "aten::mm" && !add) return;
-    const auto* weight = frozen_weight(node);
+    const auto product = ir::as_product(node);
+    if (!product || product->batched) return;
+    const auto* weight = frozen_weight(*product->b);
     if (!weight || node.output().type().numel() == 0 || weight->type().numel() == 0) return;
-    const auto& x = ir::value_of(node, add ? "mat1" : "self")->type();
+    const auto& x = product->a->type();
     if (!x.is_contiguous() || !node.output().type().is_contiguous()) return;
-    if (add &&
-        (ir::value_of(node, "self")->type().sizes.size() != 1 ||
-         ir::number_of(node, "alpha").value_or(1) != 1 || ir::number_of(node, "beta").value_or(1) != 1))
-      return;
+    if (product->added && (product->added->type().sizes.size() != 1 || product->is_scaled())) return;
     auto packed =
         device_.pack(weight->type().dtype, x.sizes[0], x.sizes[1], weight->type().sizes[0], measuring_);
     if (!packed) return;
@@ -153,7 +149,7 @@ class Preparation {
     int64_t bytes = 0;
     const auto watched = [&](const Value* weight) { return !own_.contains(weight); };
     for (const auto& [node, packed] : packed_)
-      if (watched(packed.second)) bytes += plan::bytes_of(packed.second->type());
+      if (watched(packed.second)) bytes += packed.second->type().bytes();
     for (const auto& [node, packed] : packed_)
       if (watched(packed.second)) packed.first->watch(part_of_all(bytes));
   }
@@ -286,9 +282,9 @@ class Preparation {
 
   std::unique_ptr<Work> product_work(Action& action, const ir::Graph& graph, const ir::Node& node,
                                      Planned planned) {
-    const bool add = planned == Planned::addmm;
-    const size_t a = slot_of(*ir::value_of(node, add ? "mat1" : "self"));
-    const size_t added = add ? slot_of(*ir::value_of(node, "self")) : none;
+    const auto parts = *ir::as_product(node);
+    const size_t a = slot_of(*parts.a);
+    const size_t added = parts.added ? slot_of(*parts.added) : none;
     const auto passed_on = epilogues_.find(&node);
     const size_t out = slot_of(passed_on == epilogues_.end() ? node.output() : *passed_on->second);
     action.uses.push_back(out);
@@ -298,8 +294,8 @@ class Preparation {
     if (found == packed_.end())
       return std::make_unique<ProductWork>(
           device_, product_of(planned),
-          ProductWork::Slots{.a = a, .b = slot_of(*ir::value_of(node, "mat2")), .out = out, .added = added},
-          ir::number_of(node, "beta").value_or(1), ir::number_of(node, "alpha").value_or(1));
+          ProductWork::Slots{.a = a, .b = slot_of(*parts.b), .out = out, .added = added}, parts.beta,
+          parts.alpha);
     auto& [product, weight] = found->second;
     auto work = std::make_unique<PackedWork>(
         std::move(product), PackedWork::Slots{.x = a, .weight = slot_of(*weight), .out = out, .bias = added},
@@ -455,7 +451,7 @@ class Preparation {
     std::vector<plan::BufferLife> buffers;
     buffers.reserve(planned.size());
     for (const size_t s : planned)
-      buffers.push_back({plan::bytes_of(program_.slots[s].type), lives.first[s], lives.last[s]});
+      buffers.push_back({program_.slots[s].type.bytes(), lives.first[s], lives.last[s]});
     // Gradients pile up at the end of a run that gives its results away.
     const auto plan = program_.keep_results ? plan::plan_memory(buffers, device_.alignment())
                                             : plan::plan_without_largest(buffers, device_.alignment());

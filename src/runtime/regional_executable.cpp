@@ -145,15 +145,11 @@ Regions cut_into_regions(const ir::Graph& graph) {
     for (const auto* node : stretch.nodes) {
       for (const auto* value : node->inputs()) {
         if (map.contains(value)) continue;
-        // No names: two regions are the same whatever their parameters are called.
+        // No names, and no scopes: two regions are the same whatever their parameters are called.
         map[value] = &region.graph.add_input("", value->type());
         region.inputs.push_back(numbers.at(value));
       }
-      std::vector<ir::TensorType> types;
-      types.reserve(node->outputs().size());
-      for (const auto& output : node->outputs()) types.push_back(output->type());
-      auto& twin = region.graph.add_node(node->op(), ir::mapped_arguments(*node, map), std::move(types));
-      for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
+      ir::copy_node(*node, region.graph, map).set_scope("");
     }
     for (const auto* node : stretch.nodes)
       for (const auto& output : node->outputs()) {

@@ -22,7 +22,6 @@
 namespace graft {
 namespace {
 
-using plan::bytes_of;
 using runtime::Action;
 using runtime::Frame;
 using runtime::none;
@@ -220,7 +219,7 @@ class Scheduled : public Executable {
       tensor = frame.table[slot.into];
     } else {
       auto& kept = frame.kept[number];
-      tensor = tensor_over(kept.take(bytes_of(slot.type), device_), slot.type, 0);
+      tensor = tensor_over(kept.take(slot.type.bytes(), device_), slot.type, 0);
       // Most runs are in place: no need to keep what the others write.
       if (!program_.keep_results || slot.into != none || device_.has_pool()) kept.drop();
     }

@@ -66,13 +66,8 @@ at::Tensor recompute_from_results(const ir::Graph& graph, size_t result,
       map[input] = &slice.add_input("x" + std::to_string(slice_inputs.size()), input->type());
       slice_inputs.push_back(given.at(input).detach());
     }
-    std::vector<ir::TensorType> types;
-    types.reserve(node->outputs().size());
-    for (const auto& output : node->outputs()) types.push_back(output->type());
-    const auto& twin = slice.add_node(node->op(), ir::mapped_arguments(*node, map), std::move(types));
     // What is known stays as it is given, also where a sibling of it had to be computed.
-    for (size_t i = 0; i < node->outputs().size(); ++i)
-      map.try_emplace(node->outputs()[i].get(), &twin.output(i));
+    ir::copy_node(*node, slice, map);
   }
   slice.add_result(map.at(wanted));
   const at::NoGradGuard no_grad;

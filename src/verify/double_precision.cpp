@@ -102,10 +102,9 @@ ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const
     if (ir::kind_of(node->op()) == ir::OpKind::creation && ir::is_floating(node->output().type().dtype) &&
         !node->argument("dtype") && !node->argument("self") && node->op() != "graft::number")
       arguments.push_back({"dtype", ir::Attribute(ir::DType::f64)});
-    std::vector<ir::TensorType> types;
-    for (const auto& output : node->outputs()) types.push_back(type(output->type()));
-    auto& twin = wide.add_node(node->op(), std::move(arguments), std::move(types));
-    for (size_t i = 0; i < node->outputs().size(); ++i) map[node->outputs()[i].get()] = &twin.output(i);
+    auto types = ir::types_of(*node);
+    for (auto& each : types) each = type(std::move(each));
+    ir::copy_node(*node, std::move(arguments), std::move(types), wide, map);
   }
   for (const auto* result : graph.results()) wide.add_result(result ? map.at(result) : nullptr);
   return wide;

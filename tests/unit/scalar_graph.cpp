@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "autograd/saved_values.h"
 #include "ir/op_traits.h"
 
 namespace graft::autograd {
@@ -128,7 +127,7 @@ int64_t needed_bytes(const RandomJoint& made_up) {
       bases.insert(value);
   }
   int64_t bytes = 0;
-  for (const auto* value : bases) bytes += storage_bytes(value->type());
+  for (const auto* value : bases) bytes += value->type().bytes();
   return bytes;
 }
 

@@ -118,6 +118,25 @@ TEST(Ir, ContiguityIsTorchs) {
   EXPECT_EQ(contiguous_strides({2, 0, 3}), (std::vector<Dim>{3, 3, 1}));
 }
 
+TEST(Ir, BytesReachToTheLastElement) {
+  EXPECT_EQ(contiguous(DType::f16, {3, 5}).bytes(), 30);
+  EXPECT_EQ((TensorType{DType::f32, {2, 3}, {10, 1}}.bytes()), 52);
+  EXPECT_EQ((TensorType{DType::i64, {7, 2}, {0, 1}}.bytes()), 16);  // expanded
+  EXPECT_EQ((TensorType{DType::c128, {}, {}}.bytes()), 16);
+  EXPECT_EQ((TensorType{DType::f64, {4, 0}, {9, 9}}.bytes()), 0);
+}
+
+TEST(Ir, HalfTypesAreWidened) {
+  for (const auto dtype : {DType::f16, DType::bf16}) {
+    EXPECT_TRUE(is_half(dtype));
+    EXPECT_EQ(wide(dtype), DType::f32);
+  }
+  for (const auto dtype : {DType::f64, DType::f32, DType::f8_e4m3, DType::i16, DType::boolean, DType::c64}) {
+    EXPECT_FALSE(is_half(dtype));
+    EXPECT_EQ(wide(dtype), dtype);
+  }
+}
+
 RC_GTEST_PROP(Ir, FloatsSurviveTheText, (double value)) {
   Graph graph;
   graph.add_node("t::o", {{"v", Attribute(value)}, {"l", Attribute(std::vector<double>{value, 1.0})}}, {});

@@ -20,6 +20,8 @@ TEST(OpTraits, NamesWithAndWithoutOverload) {
   EXPECT_EQ(kind_of("aten::index.Tensor"), OpKind::gather);
   EXPECT_EQ(kind_of("aten::embedding_dense_backward"), OpKind::scatter);
   EXPECT_EQ(name_of(OpKind::scatter), "scatter");
+  EXPECT_EQ(without_overload("aten::sum.dim_IntList"), "aten::sum");
+  EXPECT_EQ(without_overload("aten::mm"), "aten::mm");
 }
 
 TEST(OpTraits, WhatIsUnknownIsOther) {
@@ -41,6 +43,36 @@ TEST(OpTraits, WhatMustRun) {
   std::vector<bool> found;
   for (const auto& node : graph.nodes()) found.push_back(must_run(*node));
   EXPECT_EQ(found, (std::vector<bool>{true, true, true, true, false, false}));
+}
+
+TEST(OpTraits, HalvesThatAreAskedForTheirExactValue) {
+  const auto graph = parse(R"(graph(%0 "h": f16[2], %1 "b": bf16[2], %2 "x": f32[2]) {
+  %3: bool[2] = aten::eq.Tensor(self=%0, other=%1)
+  %4: bool[2] = aten::ne.Tensor(self=%2, other=%0)
+  %5: bool[2] = aten::eq.Tensor(self=%2, other=%2)
+  %6: bool[2] = aten::lt.Tensor(self=%0, other=%1)
+  return (%3, %4, %5, %6)
+}
+)");
+  std::vector<std::vector<const Value*>> found;
+  for (const auto& node : graph.nodes()) found.push_back(exact_halves(*node));
+  const auto *h = graph.inputs()[0].get(), *b = graph.inputs()[1].get();
+  EXPECT_EQ(found, (std::vector<std::vector<const Value*>>{{h, b}, {h}, {}, {}}));
+}
+
+TEST(OpTraits, Reshapes) {
+  const auto graph = parse(R"(graph(%0 "x": f32[2, 3]) {
+  %1: f32[6] = aten::view(self=%0, size=[6])
+  %2: f32[6] = aten::_unsafe_view(self=%0, size=[6])
+  %3: f32[6] = aten::reshape(self=%0, shape=[6])
+  %4: f32[3, 2]{1, 3} = aten::t(self=%0)
+  %5: i32[2, 3] = aten::view.dtype(self=%0, dtype=i32)
+  return (%1, %2, %3, %4, %5)
+}
+)");
+  std::vector<bool> found;
+  for (const auto& node : graph.nodes()) found.push_back(is_reshape(*node));
+  EXPECT_EQ(found, (std::vector<bool>{true, true, true, false, false}));
 }
 
 }  // namespace

@@ -90,6 +90,23 @@ TEST(Predicates, ProductsOfZerosWait) {
   expect_same_for_all_choices(text);
 }
 
+TEST(Predicates, ABatchOfProductsWaitsIfAllItAddsIsZero) {
+  const std::string text =
+      R"(graph(%0 "x": f32[4, 2, 6], %1 "w": f32[4, 6, 5], %2 "y": f32[4, 2, 5], %4 "gates": bool[4, 2]) {
+  %6: bool[4]{2} = aten::select.int(self=%4, dim=1, index=1)
+  %7: bool[4, 1]{2, 1} = aten::unsqueeze(self=%6, dim=1)
+  %8: bool[4, 1, 1]{2, 1, 1} = aten::unsqueeze(self=%7, dim=2)
+  %9: f32[4, 2, 6] = graft::gate_keep(mask=%8, value=%0, table=%4, slots=[1])
+  %10: f32[4, 2, 5] = graft::gate_keep(mask=%8, value=%2, table=%4, slots=[1])
+  %11: f32[4, 2, 5] = aten::baddbmm(self=%10, batch1=%9, batch2=%1)
+  %12: f32[4, 2, 5] = aten::baddbmm(self=%2, batch1=%9, batch2=%1)
+  return (%11, %12)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::baddbmm: 1", "aten::baddbmm: always"}));
+  expect_same_for_all_choices(text);
+}
+
 TEST(Predicates, TwoSlotsWaitForEither) {
   const std::string text =
       R"(graph(%0 "x": f32[4, 6], %1 "w": f32[6, 5], %2 "y": f32[4, 5], %4 "gates": bool[4, 2]) {
