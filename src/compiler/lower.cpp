@@ -34,6 +34,7 @@ Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& 
     const Stopwatch watch("passes");
     passes::run_passes(passes_for(target), graph);
   }
+  if (!target.facts().folds_weights) return lower_core(std::move(graph), target);
   constexpr int64_t as_much_as_the_weights = 100;
   auto folding =
       passes::fold_weights(graph, frozen, env_number("GRAFT_FOLD_PERCENT").value_or(as_much_as_the_weights));

@@ -21,6 +21,9 @@ struct TargetFacts {
   std::function<bool(ir::DType)> products_are_slow = [](ir::DType) { return false; };
   /// Products with at most so many columns are worth joining (narrow_siblings.h).
   int64_t narrow_product = 0;
+  /// What follows from weights alone is computed once for each state of them (weight_folding.h). The host has
+  /// to look at their memory for that: some are written past their versions.
+  bool folds_weights = false;
 };
 
 /// On the joint graph of forward and backward, before it is cut.

@@ -25,6 +25,7 @@ const passes::TargetFacts& facts() {
             return dtype == ir::DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
           },
       .narrow_product = 32,
+      .folds_weights = true,
   };
   return facts;
 }

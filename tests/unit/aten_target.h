@@ -4,6 +4,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +18,31 @@
 #include "targets/target.h"
 
 namespace graft::aten_target {
+
+/// What a recording does when it is launched, and the memory that was taken for it.
+struct Tape : runtime::Recording {
+  std::vector<std::function<void()>> work;
+  std::vector<at::Tensor> memory;
+  int* launches = nullptr;
+  void launch() override {
+    ++*launches;
+    for (const auto& each : work) each();
+  }
+};
+
+/// The one that is being recorded.
+inline Tape*& tape() {
+  static Tape* current = nullptr;
+  return current;
+}
+
+/// Now, or when the recording is launched.
+inline void do_or_record(std::function<void()> work) {
+  if (tape())
+    tape()->work.push_back(std::move(work));
+  else
+    work();
+}
 
 class StepLauncher : public Launcher {
  public:
@@ -38,6 +64,15 @@ class StepLauncher : public Launcher {
   }
 
   void launch(const Launch& launch) const override {
+    std::vector<void*> buffers(launch.buffers, launch.buffers + types_.size());
+    do_or_record([this, buffers, launch]() mutable {
+      launch.buffers = buffers.data();
+      run(launch);
+    });
+  }
+
+ private:
+  void run(const Launch& launch) const {
     const auto tensor = [&](size_t i) {
       return at::from_blob(launch.buffers[i], types_[i].sizes, types_[i].strides, to_torch(types_[i].dtype));
     };
@@ -51,7 +86,6 @@ class StepLauncher : public Launcher {
     }
   }
 
- private:
   /// With the views that it reads through, and cheap values that the kernel computes again.
   void copy(const ir::Node& node, ir::ValueMap& map) {
     if (map.contains(&node.output(0))) return;
@@ -94,8 +128,48 @@ class AtenDevice : public runtime::Device {
   }
 };
 
+/// One that records.
+class RecordingDevice : public AtenDevice {
+ public:
+  mutable int recorded = 0, launches = 0;
+
+  bool has_pool() const override { return true; }
+  bool can_record() const override { return true; }
+  std::unique_ptr<runtime::Recording> record(const std::function<void()>& body) const override {
+    auto made = std::make_unique<Tape>();
+    made->launches = &launches;
+    ++recorded;
+    tape() = made.get();
+    try {
+      body();
+    } catch (...) {
+      tape() = nullptr;
+      throw;
+    }
+    tape() = nullptr;
+    return made;
+  }
+  at::Tensor allocate(int64_t bytes) const override {
+    auto memory = AtenDevice::allocate(bytes);
+    if (!tape()) return memory;
+    tape()->memory.push_back(memory);  // the recording's; who asked for it has the use of it
+    return at::from_blob(memory.data_ptr(), {bytes}, at::kByte);
+  }
+  void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const override {
+    do_or_record(
+        [this, out = view_of(out), a = view_of(a), b = view_of(b)] { AtenDevice::multiply_into(out, a, b); });
+  }
+
+ private:
+  /// Not an owner of the memory.
+  static at::Tensor view_of(const at::Tensor& t) {
+    return at::from_blob(t.data_ptr(), t.sizes(), t.strides(), t.scalar_type());
+  }
+};
+
 class AtenTarget : public Target {
  public:
+  explicit AtenTarget(const runtime::Device* device = nullptr) : device_(device) {}
   std::string_view name() const override { return "aten"; }
   std::string fingerprint() const override { return "aten"; }
   const codegen::Limits& limits() const override {
@@ -121,8 +195,11 @@ class AtenTarget : public Target {
   std::string code(const codegen::Schedule&, const std::string&) const override { return {}; }
   const runtime::Device& device(const ir::Device&) const override {
     static const AtenDevice device;
-    return device;
+    return device_ ? *device_ : device;
   }
+
+ private:
+  const runtime::Device* device_;
 };
 
 }  // namespace graft::aten_target

@@ -79,11 +79,36 @@ TEST(Targets, ADeviceWithoutOneIsAnErrorThatNamesThoseThereAre) {
     EXPECT_NE(text.find("no target for meta"), std::string::npos) << text;
     EXPECT_NE(text.find("cpu"), std::string::npos) << text;
   }
-  EXPECT_THROW(target_of(ir::parse(R"(graph(%0 "x": f32[2], %1 "y": f32[2]@cuda:0) {
+  EXPECT_THROW(target_of(ir::parse(R"(graph(%0 "x": f32[2]@cuda:0, %1 "y": f32[2]@cuda:1) {
   return (%0, %1)
 }
 )")),
                Error);
+}
+
+TEST(Targets, WhatIsOnTheCpuInAGraphForAnotherDeviceIsACall) {
+  const auto graph = ir::parse(R"(graph(%0 "x": f32[8]@cuda:0, %1 "scale": f32[], %2 "y": f32[8]) {
+  %3: f32[8]@cuda:0 = aten::mul.Tensor(self=%0, other=%1)
+  %4: f32[8] = aten::exp(self=%2)
+  %5: f32[8]@cuda:0 = aten::_to_copy(self=%4, device=@cuda:0)
+  %6: f32[8]@cuda:0 = aten::add.Tensor(self=%3, other=%5)
+  %7: f32[8]@cuda:0 = aten::tanh(self=%6)
+  return (%7)
+}
+)");
+  EXPECT_EQ(ir::device_of(graph), (ir::Device{ir::Device::Kind::cuda, 0}));
+  const auto& target = target_of(graph);
+  EXPECT_EQ(target.name(), "cuda");
+  const auto lowered = lower_core(ir::clone(graph), target);
+  std::vector<std::string> calls;
+  size_t kernels = 0;
+  for (const auto& step : lowered.schedule.steps)
+    if (step.external)
+      calls.push_back(step.external->op());
+    else
+      ++kernels;
+  EXPECT_EQ(calls, (std::vector<std::string>{"aten::mul.Tensor", "aten::exp", "aten::_to_copy"}));
+  EXPECT_EQ(kernels, 1U);
 }
 
 TEST(Targets, ALevelThatIsNotTheTargetsIsAnError) {

@@ -1,0 +1,142 @@
+// Runs that a device records and launches as one, over a device that does so in the tests. The promise: the
+// results are those of plain runs, and what a caller has stays as it is.
+#include <gtest/gtest.h>
+
+#include "aten_target.h"
+#include "compiler/build.h"
+#include "graft/error.h"
+#include "ir/parser.h"
+
+namespace graft {
+namespace {
+
+constexpr const char* layer = R"(graph(%0 "x": f32[6, 8], %1 "w": f32[8, 8]) {
+  %2: f32[6, 8] = aten::mm(self=%0, mat2=%1)
+  %3: f32[6, 8] = aten::tanh(self=%2)
+  %4: f32[6, 8] = aten::mul.Tensor(self=%3, other=%0)
+  %5: f32[6] = aten::sum.dim_IntList(self=%4, dim=[1])
+  %6: f32[8, 6]{1, 8} = aten::t(self=%0)
+  return (%4, %5, %6)
+}
+)";
+
+class RecordedRuns : public testing::Test {
+ protected:
+  aten_target::RecordingDevice device;
+  aten_target::AtenTarget target{&device};
+
+  std::unique_ptr<Executable> program(const char* text, Bindings bindings = {}) const {
+    return build_for(target, ir::parse(text), {}, {.mode = Mode::reduce_overhead, .cache = false},
+                     std::move(bindings));
+  }
+  static std::vector<at::Tensor> wanted(const char* text, const std::vector<at::Tensor>& inputs) {
+    return ref::interpret(ir::parse(text), inputs, {});
+  }
+  static void expect_same(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::allclose(got[i], want[i], 1e-5, 1e-6)) << i;
+  }
+};
+
+TEST_F(RecordedRuns, InputsThatMoveAreCopiedToWhereTheRecordingReadsThem) {
+  const auto run = program(layer);
+  const auto w = at::randn({8, 8});
+  for (int call = 0; call < 20; ++call) {
+    const auto x = at::randn({6, 8});
+    const auto got = run->run({x, w});
+    expect_same(got, wanted(layer, {x, w}));
+    EXPECT_TRUE(got[2].is_alias_of(x));
+  }
+  EXPECT_LE(device.recorded, 3);
+  EXPECT_GE(device.launches, 14);
+}
+
+TEST_F(RecordedRuns, WhatACallerKeepsIsNeverWrittenAgain) {
+  const auto run = program(layer);
+  const auto w = at::randn({8, 8});
+  std::vector<std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> kept;
+  for (int call = 0; call < 40; ++call) {
+    const auto x = at::randn({6, 8});
+    auto got = run->run({x, w});
+    if (call % 3 == 0) kept.emplace_back(std::move(got), wanted(layer, {x, w}));
+    if (kept.size() > 5) kept.erase(kept.begin() + call % 4);
+    for (const auto& [results, values] : kept) expect_same(results, values);
+  }
+  EXPECT_GT(device.launches, 5);
+}
+
+TEST_F(RecordedRuns, AWeightThatIsWrittenIntoIsSeen) {
+  const auto run = program(layer);
+  const auto w = at::randn({8, 8}), x = at::randn({6, 8});
+  for (int call = 0; call < 8; ++call) {
+    w.mul_(1.1);
+    expect_same(run->run({x, w}), wanted(layer, {x, w}));
+  }
+  EXPECT_GT(device.launches, 3);
+}
+
+TEST_F(RecordedRuns, AViewOfAResultKeepsItsMemoryToo) {
+  const auto run = program(layer);
+  const auto w = at::randn({8, 8}), x = at::randn({6, 8});
+  at::Tensor view, values;
+  for (int call = 0; call < 8; ++call) {
+    w.add_(0.5);
+    auto got = run->run({x, w});
+    if (call == 4) {
+      view = got[0].t();
+      values = view.clone();
+    }
+  }
+  EXPECT_TRUE(at::equal(view, values));
+}
+
+TEST_F(RecordedRuns, AFailureIsAnErrorAndTheNextRunIsRight) {
+  constexpr const char* text = R"(graph(%0 "table": f32[4, 3], %1 "ids": i64[2]) {
+  %2: f32[2, 3] = aten::embedding(weight=%0, indices=%1)
+  %3: f32[2, 3] = aten::mul.Tensor(self=%2, other=%2)
+  return (%3)
+}
+)";
+  const auto run = program(text);
+  const auto table = at::randn({4, 3});
+  for (int call = 0; call < 10; ++call) {
+    if (call % 3 == 2) {
+      EXPECT_THROW(run->run({table, at::tensor({1, 9}, at::kLong)}), Error);
+      continue;
+    }
+    const auto ids = at::tensor({call % 4, 3}, at::kLong);
+    expect_same(run->run({table, ids}), wanted(text, {table, ids}));
+  }
+  EXPECT_GT(device.launches, 3);
+}
+
+TEST_F(RecordedRuns, InputsThatCannotBeCopiedAndNeverStayAreLeftToPlainRuns) {
+  constexpr const char* text = R"(graph(%0 "x": f32[6, 8]{8, 2}, %1 "w": f32[6, 8]) {
+  %2: f32[6, 8] = aten::mul.Tensor(self=%0, other=%1)
+  return (%2)
+}
+)";
+  const auto run = program(text);
+  const auto w = at::randn({6, 8});
+  std::vector<at::Tensor> alive;
+  for (int call = 0; call < 40; ++call) {
+    alive.push_back(at::randn({6 * 8 + 8 * 2}));
+    const auto x = alive.back().as_strided({6, 8}, {8, 2});  // elements overlap
+    expect_same(run->run({x, w}), wanted(text, {x, w}));
+  }
+  EXPECT_LE(device.recorded, 16);
+}
+
+TEST_F(RecordedRuns, WhatWritesIntoItsInputsIsNotRecorded) {
+  constexpr const char* text = R"(graph(%0 "x": f32[6, 8]) {
+  %1: f32[6, 8] = aten::exp(self=%0)
+  return (%1)
+}
+)";
+  const auto run = program(text, {.in_place = {{.result = 0, .input = 0}}});
+  for (int call = 0; call < 6; ++call) run->run({at::randn({6, 8})}, /*in_place=*/true);
+  EXPECT_EQ(device.recorded, 0);
+}
+
+}  // namespace
+}  // namespace graft
