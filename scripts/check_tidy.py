@@ -86,7 +86,7 @@ def torch_version(flags):
 
 def portable(flags, root, build):
     """The flags without the places of the source tree, of the build folder and of torch: the same in each clone."""
-    torch = torch_folder(flags)
+    torch = str(torch_folder(flags) or "").removesuffix("/torch/csrc/api/include")  # its C++ interface has a folder of its own in it
     places = [(build, "BUILD"), (root, "ROOT")] if build.is_relative_to(root) else [(root, "ROOT"), (build, "BUILD")]
     for place, name in ([(torch, "TORCH")] if torch else []) + places:
         flags = [re.sub(rf"{re.escape(str(place))}(?=/|$)", name, flag) for flag in flags]

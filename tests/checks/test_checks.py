@@ -184,7 +184,7 @@ def tidy_tree(root, build=None, deps=None):
     shutil.copy(REPO / ".clang-tidy", root / ".clang-tidy")
     make(deps, {
         "torch/torch.h": "#pragma once\n#include <string>\nnamespace torch { struct Base { virtual ~Base(); virtual int f(); }; }\n",
-        "torch/version.h": "#pragma once\n",
+        "torch/csrc/api/include/torch/version.h": "#pragma once\n",
     })
     make(root, {
         "src/support/torch_pch.h": HEADER + "#include <torch/torch.h>\n",
@@ -192,7 +192,8 @@ def tidy_tree(root, build=None, deps=None):
         "src/nn/own.h": HEADER + "struct Own : torch::Base { int f() override; };\n",
         "src/nn/own.cpp": '#include "nn/own.h"\nint Own::f() { return 2; }\n',
     })
-    flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -I{build}/generated -isystem {deps} -O3 -fPIC -Wall -fpch-preprocess -std=c++20"
+    flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -I{build}/generated -isystem {deps} -isystem {deps}/torch/csrc/api/include -O3 -fPIC"
+    flags += " -Wall -fpch-preprocess -std=c++20"
     pch = f"-Winvalid-pch -include {build}/src/CMakeFiles/graft_pch.dir/cmake_pch.hxx"
     commands = []
     for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch)):
@@ -272,7 +273,7 @@ def test_tidy_knows_what_passed_in_another_place(tmp_path):
     assert not list((second_build / "tidy").glob("*.pch"))  # nothing is made for what is not checked
 
     # Another torch, or another flag: checked again.
-    make(tmp_path, {"venv/include/torch/version.h": "#pragma once\n#define TORCH_VERSION 2\n"})
+    make(tmp_path, {"venv/include/torch/csrc/api/include/torch/version.h": "#pragma once\n#define TORCH_VERSION 2\n"})
     assert "2 files checked, 0 unchanged" in run("check_tidy", second, "--build", str(second_build), "--no-scope")[1]
     commands = (second_build / "compile_commands.json").read_text().replace("-DGRAFT_X", "-DGRAFT_X -DGRAFT_Y")
     make(second_build, {"compile_commands.json": commands})
