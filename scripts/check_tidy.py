@@ -7,7 +7,8 @@ A file that includes torch costs clang-tidy 19 about 110 s of processor time. Fo
   * files are checked in groups, one behind the other in one file, so that what they include is read once; the files of a group that
     does not pass are then checked one by one;
   * a stamp for every state of a file that passed, in the user's cache folder: it is skipped until its text, a header of ours that it
-    reaches, its flags, .clang-tidy, this tool or torch changes.
+    reaches, its flags, .clang-tidy, this tool, clang-tidy's version or torch's changes. Where the tree, the build folder and torch lie
+    does not matter: a fresh clone has nothing to check that another has passed.
 """
 import hashlib
 import json
@@ -71,16 +72,31 @@ def build_pch_of(entry):
     return pch, [word for word in words if PCH_ALSO.match(word)]
 
 
+def torch_folder(flags):
+    """The folder on the include path that has torch's version header, or None."""
+    folders = [Path(flag.removeprefix("-I")) for flag in flags]
+    return next((folder for folder in folders if (folder / "torch/version.h").is_file()), None)
+
+
 def torch_version(flags):
-    """What changes when another torch is put in place: its version header, found on the include path."""
-    headers = [Path(folder.removeprefix("-I")) / "torch/version.h" for folder in flags]
-    return next((read(header) for header in headers if header.is_file()), "")
+    """What changes when another torch is put in place: its version header."""
+    folder = torch_folder(flags)
+    return read(folder / "torch/version.h") if folder else ""
+
+
+def portable(flags, root, build):
+    """The flags without the places of the source tree, of the build folder and of torch: the same in each clone."""
+    torch = str(torch_folder(flags) or "").removesuffix("/torch/csrc/api/include")  # its C++ interface has a folder of its own in it
+    places = [(build, "BUILD"), (root, "ROOT")] if build.is_relative_to(root) else [(root, "ROOT"), (build, "BUILD")]
+    for place, name in ([(torch, "TORCH")] if torch else []) + places:
+        flags = [re.sub(rf"{re.escape(str(place))}(?=/|$)", name, flag) for flag in flags]
+    return flags
 
 
 class File:
     """One source to check: its flags, its precompiled header (if any) and the key that names this state of it."""
 
-    def __init__(self, root, entry, graph, tools):
+    def __init__(self, root, build, entry, graph, tools):
         self.name = Path(entry["file"]).relative_to(root).as_posix()
         self.flags, forced = clean_flags(entry)
         reached, todo = set(), [self.name]
@@ -97,8 +113,7 @@ class File:
             reached.add(PCH_HEADER)
             self.build_pch, self.also = build_pch_of(entry)
         texts = [f"{name}\n{read(root / name)}" for name in sorted(reached) if (root / name).is_file()]
-        flags = [flag.replace(f"{root}/", "") for flag in self.flags]  # the same in each clone
-        self.key = digest(tools, *flags, torch_version(self.flags), *texts)
+        self.key = digest(tools, *portable(self.flags, root, build), torch_version(self.flags), *texts)
 
     def pch(self, root, folder, version):
         """Where its precompiled header is. The name of one of ours holds what must agree between the two: not the include path."""
@@ -270,7 +285,7 @@ def main():
     tools = digest(version, read(root / ".clang-tidy"), read(Path(__file__)), read(PLUGIN_SOURCE))
     graph = include_graph(root, [name for name in repo_files(root) if name.endswith(CPP_SUFFIXES)])
     entries = entries_of(root, build)
-    files = [File(root, entry, graph, tools) for _, entry in sorted(entries.items())]
+    files = [File(root, build, entry, graph, tools) for _, entry in sorted(entries.items())]
     wanted = {os.path.relpath(Path(name).resolve(), root) for name in args.files} or set(graph)
     for name in sorted(wanted - set(entries)):
         if name.startswith(FOLDERS) and name.endswith((".cpp", ".cc")):

@@ -8,7 +8,13 @@ packages=(
   build-essential cmake ninja-build ccache python3-venv unzip
   nlohmann-json3-dev libcli11-dev libgtest-dev librapidcheck-dev libicu-dev libgloo-dev libpcre2-dev libxxhash-dev
   llvm-19-dev clang-19 clang-format-19 clang-tidy-19 libclang-19-dev libclang-rt-19-dev
+  qemu-user
 )
+# What links programs of the other architecture, which qemu-user runs (tests/arch).
+case $(uname -m) in
+  x86_64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross) ;;
+  aarch64) packages+=(gcc-x86-64-linux-gnu libc6-dev-amd64-cross) ;;
+esac
 
 missing=()
 for package in "${packages[@]}"; do

@@ -188,23 +188,28 @@ def test_format(tmp_path):
     assert (tmp_path / "src/b.cpp").read_text() == "int a;\nint b;\n"
 
 
-def tidy_tree(root):
-    """A tree with a "torch" of one header, and compile commands as CMake writes them for gcc, launcher and all."""
+def tidy_tree(root, build=None, deps=None):
+    """A tree with a "torch" of two headers, and compile commands as CMake writes them for gcc, launcher and all."""
+    build, deps = build or root / "build", deps or root / "deps"
     shutil.copy(REPO / ".clang-tidy", root / ".clang-tidy")
+    make(deps, {
+        "torch/torch.h": "#pragma once\n#include <string>\nnamespace torch { struct Base { virtual ~Base(); virtual int f(); }; }\n",
+        "torch/csrc/api/include/torch/version.h": "#pragma once\n",
+    })
     make(root, {
-        "deps/torch/torch.h": "#pragma once\n#include <string>\nnamespace torch { struct Base { virtual ~Base(); virtual int f(); }; }\n",
         "src/support/torch_pch.h": HEADER + "#include <torch/torch.h>\n",
         "src/support/free.cpp": "#ifdef GRAFT_X\nint free_of_torch() { return 1; }\n#endif\n",
         "src/nn/own.h": HEADER + "struct Own : torch::Base { int f() override; };\n",
         "src/nn/own.cpp": '#include "nn/own.h"\nint Own::f() { return 2; }\n',
     })
-    flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -isystem {root}/deps -O3 -fPIC -Wall -fpch-preprocess -std=c++20"
-    pch = f"-Winvalid-pch -include {root}/build/src/CMakeFiles/graft_pch.dir/cmake_pch.hxx"
+    flags = f"-DGRAFT_X -Dgraft_EXPORTS -I{root}/src -I{build}/generated -isystem {deps} -isystem {deps}/torch/csrc/api/include -O3 -fPIC"
+    flags += " -Wall -fpch-preprocess -std=c++20"
+    pch = f"-Winvalid-pch -include {build}/src/CMakeFiles/graft_pch.dir/cmake_pch.hxx"
     commands = []
     for name, extra in (("src/support/free.cpp", ""), ("src/nn/own.cpp", pch)):
         command = f"cmake -E env A=1 ccache c++ {flags} {extra} -o x.o -c {root}/{name}"
-        commands.append({"directory": f"{root}/build", "file": f"{root}/{name}", "command": command})
-    make(root, {"build/compile_commands.json": json.dumps(commands)})
+        commands.append({"directory": str(build), "file": f"{root}/{name}", "command": command})
+    make(build, {"compile_commands.json": json.dumps(commands)})
 
 
 @needs_clang
@@ -261,6 +266,28 @@ def test_tidy_checks_groups(tmp_path):
     make(tmp_path / "b", {"src/support/more.cpp": "static int one() { return 1; }\n"})
     status, output = run("check_tidy", tmp_path / "b", "--no-scope", "--no-cache")
     assert status == 1 and "src/support/more.cpp:1:12: error: unused function 'one'" in output, output
+
+
+@needs_clang
+def test_tidy_knows_what_passed_in_another_place(tmp_path):
+    """What counts is what files and flags say, not where the tree, its build folder and torch lie."""
+    first, second = tmp_path / "first", tmp_path / "second" / "tree"
+    second_build = tmp_path / "elsewhere" / "out"
+    for tree, build, deps in ((first, None, None), (second, second_build, tmp_path / "venv" / "include")):
+        tree.mkdir(parents=True)
+        tidy_tree(tree, build, deps)
+    status, output = run("check_tidy", first, "--no-scope")
+    assert status == 0 and "2 files checked, 0 unchanged" in output, output
+    shutil.copytree(first / "cache", second / "cache")
+    assert "0 files checked, 2 unchanged" in run("check_tidy", second, "--build", str(second_build), "--no-scope")[1]
+    assert not list((second_build / "tidy").glob("*.pch"))  # nothing is made for what is not checked
+
+    # Another torch, or another flag: checked again.
+    make(tmp_path, {"venv/include/torch/csrc/api/include/torch/version.h": "#pragma once\n#define TORCH_VERSION 2\n"})
+    assert "2 files checked, 0 unchanged" in run("check_tidy", second, "--build", str(second_build), "--no-scope")[1]
+    commands = (second_build / "compile_commands.json").read_text().replace("-DGRAFT_X", "-DGRAFT_X -DGRAFT_Y")
+    make(second_build, {"compile_commands.json": commands})
+    assert "2 files checked, 0 unchanged" in run("check_tidy", second, "--build", str(second_build), "--no-scope")[1]
 
 
 def groups(root, *sources):

@@ -443,12 +443,14 @@ inline std::vector<Case> composed_cases() {
 
 #undef GRAFT_CASE
 
+inline std::vector<std::vector<Case>> families() {
+  return {unary_cases(),    binary_cases(),  choice_cases(),    activation_cases(), creation_cases(),
+          movement_cases(), scatter_cases(), reduction_cases(), composed_cases()};
+}
+
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& family :
-       {unary_cases(), binary_cases(), choice_cases(), activation_cases(), creation_cases(), movement_cases(),
-        scatter_cases(), reduction_cases(), composed_cases()})
-    cases.insert(cases.end(), family.begin(), family.end());
+  for (const auto& family : families()) cases.insert(cases.end(), family.begin(), family.end());
   return cases;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/evaluate.h"
@@ -37,6 +38,11 @@ class TrialMemory : public codegen::Elements {
 
   bool available() const { return memory_.data() != nullptr; }
   void* const* buffers() const { return starts_.data(); }
+  /// The elements of a buffer that may be touched: from the first to before the second.
+  std::pair<int64_t, int64_t> extent(int buffer) const {
+    const auto& place = places_[static_cast<size_t>(buffer)];
+    return {place.first, place.end};
+  }
 
   /// No value that says where something lies is above `largest_index`.
   void start_round(int round, int64_t largest_index);
