@@ -29,8 +29,8 @@ struct Numbers {
   static constexpr size_t count = 4;
 
   explicit Numbers(const at::Tensor* from) : lr(from[0]), decay(from[1]), scale(from[2]), root(from[3]) {}
-  Numbers() {
-    for (auto* t : {&lr, &decay, &scale, &root}) *t = at::zeros({}, at::kDouble);
+  explicit Numbers(const at::Device& device) {
+    for (auto* t : {&lr, &decay, &scale, &root}) *t = at::zeros({}, at::device(device).dtype(at::kDouble));
   }
   std::vector<at::Tensor> all() const { return {lr, decay, scale, root}; }
 };
@@ -186,7 +186,8 @@ struct CompiledTrainingStep::Impl {
   }
 
   void set_numbers(const Selection& now) {
-    numbers.resize(std::max(numbers.size(), now.steps.size()));
+    // Where the parameters are, so that kernels can read them.
+    while (numbers.size() < now.steps.size()) numbers.emplace_back(trained[now.which[0]].parameter.device());
     for (size_t i = 0; i < now.steps.size(); ++i) {
       const auto step = static_cast<double>(now.steps[i] + 1);
       numbers[i].lr.fill_(lr());

@@ -6,7 +6,7 @@
 
 namespace graft::runtime {
 
-std::unique_ptr<Recording> Device::record(const std::function<void()>&) const {
+std::vector<std::unique_ptr<Recording>> Device::record(const std::function<void(const Cut&)>&) const {
   throw std::logic_error("this device records nothing");
 }
 

@@ -72,8 +72,10 @@ class Device {
   virtual const void* queue() const { return nullptr; }
   /// Whether record() does something.
   virtual bool can_record() const { return false; }
-  /// Calls the body: what it launches is recorded instead of done. Error where that is not possible.
-  virtual std::unique_ptr<Recording> record(const std::function<void()>& body) const;
+  /// Calls the body: what it launches is recorded instead of done, as one recording, or as several where the
+  /// body cuts. Error where that is not possible.
+  using Cut = std::function<void()>;
+  virtual std::vector<std::unique_ptr<Recording>> record(const std::function<void(const Cut&)>& body) const;
 
   // --- decisions that rest on data
 

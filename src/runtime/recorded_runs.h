@@ -22,16 +22,19 @@ namespace graft::runtime {
 
 class RecordedRuns {
  public:
-  /// Launches all that a run does and gives its results; waits for nothing.
-  using Launch = std::function<std::vector<at::Tensor>(std::vector<at::Tensor> inputs,
-                                                       const std::shared_ptr<RunContext>& context)>;
+  /// Launches all that a run does and gives its results; waits for nothing. Cuts before the first write into
+  /// an input, if something can fail until then.
+  using Launch = std::function<std::vector<at::Tensor>(std::vector<at::Tensor> inputs, bool in_place,
+                                                       const std::shared_ptr<RunContext>& context,
+                                                       const Device::Cut& cut)>;
   /// Error if a kernel of the last run has failed.
   using Check = std::function<void(RunContext& context)>;
 
-  RecordedRuns(const Device& device, Launch launch, Check check);
+  /// `written`: the inputs that a run in place writes into.
+  RecordedRuns(const Device& device, std::vector<bool> written, Launch launch, Check check);
 
   /// The results, or nothing if this run has to go the plain way.
-  std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& inputs);
+  std::optional<std::vector<at::Tensor>> run(const std::vector<at::Tensor>& inputs, bool in_place);
 
  private:
   /// Where a result is found after a run.
@@ -44,8 +47,9 @@ class RecordedRuns {
   };
   struct Instance {
     const void* queue = nullptr;
+    bool in_place = false;
     std::shared_ptr<RunContext> context;
-    std::unique_ptr<Recording> recording;
+    std::vector<std::unique_ptr<Recording>> parts;
     std::vector<const void*> addresses;  // by input
     std::vector<at::Tensor> copies;  // by input: what is read in its place; undefined where it is read itself
     std::vector<KeptMemory> memory;  // of results
@@ -57,11 +61,14 @@ class RecordedRuns {
   bool is_free(const Instance& instance) const;
   std::vector<at::Tensor> replay(Instance& instance, const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> results_of(const Instance& instance, const std::vector<at::Tensor>& inputs) const;
-  std::optional<std::vector<at::Tensor>> record(const std::vector<at::Tensor>& inputs);
+  std::optional<std::vector<at::Tensor>> record(const std::vector<at::Tensor>& inputs, bool in_place);
+  void make_parts(Instance& instance, const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> written_of(const std::vector<at::Tensor>& inputs, bool in_place) const;
   static Result describe(const at::Tensor& result, const std::vector<at::Tensor>& inputs, Instance& instance);
   void give_up(const std::string& reason);
 
   const Device& device_;
+  std::vector<bool> written_;
   Launch launch_;
   Check check_;
   std::mutex guard_;

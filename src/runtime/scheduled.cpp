@@ -42,9 +42,9 @@ class Scheduled : public Executable {
       log(LogTopic::kernels, "runs are not recorded: " + program_.not_recorded);
     else if (record)
       recorded_.emplace(
-          device_,
-          [this](std::vector<at::Tensor> inputs, const auto& context) {
-            return launch(std::move(inputs), context);
+          device_, written_inputs(),
+          [this](std::vector<at::Tensor> inputs, bool in_place, const auto& context, const auto& cut) {
+            return launch(std::move(inputs), in_place, context, cut);
           },
           [this](runtime::RunContext& context) { check_failure(context); });
     text_ = std::to_string(program_.launches) + " kernel launches (" + std::to_string(unique_kernels_) +
@@ -57,7 +57,7 @@ class Scheduled : public Executable {
                 inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
     if (recorded_)
-      if (auto results = recorded_->run(inputs)) return std::move(*results);
+      if (auto results = recorded_->run(inputs, in_place)) return std::move(*results);
     return run_plainly(std::move(inputs), in_place);
   }
 
@@ -85,7 +85,7 @@ class Scheduled : public Executable {
         for (; next < program_.actions.size(); ++next) timed(program_.actions[next], *frame, in_place);
         ++runs_;
       } else {
-        for (; next < program_.actions.size(); ++next) perform(program_.actions[next], *frame, in_place);
+        for (; next < program_.actions.size(); ++next) checked(program_.actions[next], *frame, in_place);
       }
       check_failure(*frame->context);
       for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
@@ -108,9 +108,16 @@ class Scheduled : public Executable {
     return results;
   }
 
+  std::vector<bool> written_inputs() const {
+    std::vector<bool> written(program_.inputs);
+    for (const auto& each : program_.in_place) written[each.input] = true;
+    return written;
+  }
+
   /// For what is recorded: nothing is waited for.
-  std::vector<at::Tensor> launch(std::vector<at::Tensor> inputs,
-                                 const std::shared_ptr<runtime::RunContext>& context) {
+  std::vector<at::Tensor> launch(std::vector<at::Tensor> inputs, bool in_place,
+                                 const std::shared_ptr<runtime::RunContext>& context,
+                                 const runtime::Device::Cut& cut) {
     const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
     auto frame = take();
     const auto own = std::exchange(frame->context, context);
@@ -120,8 +127,11 @@ class Scheduled : public Executable {
     std::exception_ptr failed;
     try {
       look_at_table(*frame);
-      for (const auto& action : program_.actions) perform(action, *frame, /*in_place=*/false);
-      for (const size_t slot : program_.last_views) make(slot, *frame, /*in_place=*/false);
+      for (const auto& action : program_.actions) {
+        if (in_place && &action == first_write_ && last_check_) cut();
+        perform(action, *frame, in_place);
+      }
+      for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
       for (const size_t slot : program_.results)
         results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
     } catch (...) {
@@ -227,7 +237,7 @@ class Scheduled : public Executable {
 
   void timed(const Action& action, Frame& frame, bool in_place) const {
     const auto start = std::chrono::steady_clock::now();
-    perform(action, frame, in_place);
+    checked(action, frame, in_place);
     action.nanoseconds += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -252,9 +262,13 @@ class Scheduled : public Executable {
     }
   }
 
-  void perform(const Action& action, Frame& frame, bool in_place) const {
-    // Where failures are seen late, they are looked for before an input is changed.
+  /// Where failures are seen late, they are looked for before an input is changed.
+  void checked(const Action& action, Frame& frame, bool in_place) const {
     if (in_place && &action == first_write_ && !frame.context->is_immediate()) check_failure(*frame.context);
+    perform(action, frame, in_place);
+  }
+
+  void perform(const Action& action, Frame& frame, bool in_place) const {
     for (const size_t slot : action.make) make(slot, frame, in_place);
     const bool needed =
         action.wanted_by.empty() || std::any_of(action.wanted_by.begin(), action.wanted_by.end(),

@@ -65,9 +65,9 @@ class StepLauncher : public Launcher {
 
   void launch(const Launch& launch) const override {
     std::vector<void*> buffers(launch.buffers, launch.buffers + types_.size());
-    do_or_record([this, buffers, launch]() mutable {
-      launch.buffers = buffers.data();
-      run(launch);
+    do_or_record([this, buffers, later = launch]() mutable {
+      later.buffers = buffers.data();
+      run(later);
     });
   }
 
@@ -135,19 +135,25 @@ class RecordingDevice : public AtenDevice {
 
   bool has_pool() const override { return true; }
   bool can_record() const override { return true; }
-  std::unique_ptr<runtime::Recording> record(const std::function<void()>& body) const override {
-    auto made = std::make_unique<Tape>();
-    made->launches = &launches;
+  std::vector<std::unique_ptr<runtime::Recording>> record(
+      const std::function<void(const Cut&)>& body) const override {
+    std::vector<std::unique_ptr<runtime::Recording>> parts;
+    const auto begin = [&] {
+      auto made = std::make_unique<Tape>();
+      made->launches = &launches;
+      tape() = made.get();
+      parts.push_back(std::move(made));
+    };
     ++recorded;
-    tape() = made.get();
+    begin();
     try {
-      body();
+      body(begin);
     } catch (...) {
       tape() = nullptr;
       throw;
     }
     tape() = nullptr;
-    return made;
+    return parts;
   }
   at::Tensor allocate(int64_t bytes) const override {
     auto memory = AtenDevice::allocate(bytes);

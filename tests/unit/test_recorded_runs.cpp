@@ -127,15 +127,53 @@ TEST_F(RecordedRuns, InputsThatCannotBeCopiedAndNeverStayAreLeftToPlainRuns) {
   EXPECT_LE(device.recorded, 16);
 }
 
-TEST_F(RecordedRuns, WhatWritesIntoItsInputsIsNotRecorded) {
-  constexpr const char* text = R"(graph(%0 "x": f32[6, 8]) {
-  %1: f32[6, 8] = aten::exp(self=%0)
-  return (%1)
+// The product stands between what can fail and the write.
+constexpr const char* step = R"(graph(%0 "table": f32[4, 4], %1 "ids": i64[2], %2 "sum": f32[2, 4]) {
+  %3: f32[2, 4] = aten::embedding(weight=%0, indices=%1)
+  %4: f32[2, 4] = aten::mm(self=%3, mat2=%0)
+  %5: f32[2, 4] = aten::add.Tensor(self=%2, other=%4)
+  return (%5, %4)
 }
 )";
-  const auto run = program(text, {.in_place = {{.result = 0, .input = 0}}});
-  for (int call = 0; call < 6; ++call) run->run({at::randn({6, 8})}, /*in_place=*/true);
-  EXPECT_EQ(device.recorded, 0);
+
+at::Tensor term(const at::Tensor& table, const at::Tensor& ids) {
+  return table.index_select(0, ids).mm(table);
+}
+
+TEST_F(RecordedRuns, WhatIsWrittenIntoAnInputIsWrittenOnceInEachRun) {
+  const auto run = program(step, {.in_place = {{.result = 0, .input = 2}}});
+  const auto table = at::randn({4, 4});
+  auto sum = at::zeros({2, 4}), want = at::zeros({2, 4});
+  for (int call = 0; call < 12; ++call) {
+    const auto ids = at::tensor({call % 4, 3}, at::kLong);
+    const auto got = run->run({table, ids, sum}, /*in_place=*/true);
+    want += term(table, ids);
+    EXPECT_TRUE(got[0].is_alias_of(sum));
+    EXPECT_TRUE(at::allclose(sum, want)) << call;
+    EXPECT_TRUE(at::allclose(got[1], term(table, ids))) << call;
+    if (call == 8) {  // another tensor in its place
+      sum = sum.clone();
+      want = want.clone();
+    }
+  }
+  EXPECT_GT(device.launches, 8);  // each in two parts
+}
+
+TEST_F(RecordedRuns, ARunThatFailsHasChangedNothing) {
+  const auto run = program(step, {.in_place = {{.result = 0, .input = 2}}});
+  const auto table = at::randn({4, 4}), sum = at::zeros({2, 4}), want = at::zeros({2, 4});
+  for (int call = 0; call < 12; ++call) {
+    const bool fails = call % 3 == 2;
+    const auto ids = at::tensor({call % 4, fails ? 7 : 3}, at::kLong);
+    if (fails) {
+      EXPECT_THROW(run->run({table, ids, sum}, true), Error);
+    } else {
+      run->run({table, ids, sum}, true);
+      want.add_(term(table, ids));
+    }
+    EXPECT_TRUE(at::allclose(sum, want)) << call;
+  }
+  EXPECT_GT(device.launches, 4);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -62,37 +63,45 @@ class CudaContext : public runtime::RunContext {
 
 class CudaRecording : public runtime::Recording {
  public:
-  explicit CudaRecording(const std::function<void()>& body) {
-    // The stream that torch is on may be the default one, which cannot be recorded.
-    const auto current = at::cuda::getCurrentCUDAStream();
-    const auto side = at::cuda::getStreamFromPool();
-    at::cuda::CUDAEvent ready;
-    ready.record(current);
-    ready.block(side);
-    const c10::cuda::CUDAStreamGuard guard(side);
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-    try {
-      body();
-    } catch (...) {
-      end_quietly();
-      throw;
-    }
-    graph_.capture_end();
+  /// `before`: whose memory it may use in addition to its own; null if it is the first.
+  explicit CudaRecording(const CudaRecording* before) {
+    graph_.capture_begin(before ? before->graph_.pool() : at::cuda::MempoolId_t{0, 0},
+                         cudaStreamCaptureModeThreadLocal);
   }
-
+  void end() { graph_.capture_end(); }
   void launch() override { graph_.replay(); }
 
  private:
-  void end_quietly() noexcept {
+  mutable at::cuda::CUDAGraph graph_;
+};
+
+std::vector<std::unique_ptr<runtime::Recording>> record_on_side_stream(
+    const std::function<void(const runtime::Device::Cut&)>& body) {
+  // The stream that torch is on may be the default one, which cannot be recorded.
+  const auto current = at::cuda::getCurrentCUDAStream();
+  const auto side = at::cuda::getStreamFromPool();
+  at::cuda::CUDAEvent ready;
+  ready.record(current);
+  ready.block(side);
+  const c10::cuda::CUDAStreamGuard guard(side);
+  std::vector<std::unique_ptr<CudaRecording>> parts;
+  parts.push_back(std::make_unique<CudaRecording>(nullptr));
+  try {
+    body([&] {
+      parts.back()->end();
+      parts.push_back(std::make_unique<CudaRecording>(parts.back().get()));
+    });
+  } catch (...) {
     try {
-      graph_.capture_end();
+      parts.back()->end();
     } catch (const std::exception&) {  // what went wrong is said by the first error
     }
     cudaGetLastError();
+    throw;
   }
-
-  at::cuda::CUDAGraph graph_;
-};
+  parts.back()->end();
+  return {std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end())};
+}
 
 class CudaDevice : public runtime::Device {
  public:
@@ -112,9 +121,10 @@ class CudaDevice : public runtime::Device {
 
   const void* queue() const override { return at::cuda::getCurrentCUDAStream(place_.index()).stream(); }
   bool can_record() const override { return true; }
-  std::unique_ptr<runtime::Recording> record(const std::function<void()>& body) const override {
+  std::vector<std::unique_ptr<runtime::Recording>> record(
+      const std::function<void(const Cut&)>& body) const override {
     const c10::cuda::CUDAGuard guard(place_);
-    return std::make_unique<CudaRecording>(body);
+    return record_on_side_stream(body);
   }
 
   void zero(const at::Tensor& tensor) const override { tensor.zero_(); }
