@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "graft/compile.h"
+#include "graft/compile_step.h"
 #include "graft/error.h"
 
 namespace {
@@ -187,6 +188,38 @@ std::string kept_results(graft::Mode mode) {
   return "";
 }
 
+/// A training step as one program, against the same in eager code: the parameters after some steps.
+std::string training_step(graft::Mode mode) {
+  std::vector<Tensors> ends;
+  for (const bool compiled : {false, true}) {
+    torch::manual_seed(0);
+    torch::nn::Sequential model(torch::nn::Embedding(50, 32), torch::nn::Linear(32, 64), torch::nn::GELU(),
+                                torch::nn::LayerNorm(torch::nn::LayerNormOptions({64})),
+                                torch::nn::Linear(64, 50));
+    model->to(at::kCUDA);
+    auto step = graft::compile_step(
+        model.ptr(),
+        [model](Tensor ids, Tensor labels) mutable {
+          return at::cross_entropy_loss(model->forward(ids).flatten(0, 1), labels.flatten());
+        },
+        graft::AdamW{.lr = 1e-2},
+        {.compile = {.mode = mode,
+                     .backend = compiled ? graft::Backend::graft : graft::Backend::eager,
+                     .fullgraph = compiled,
+                     .cache = false}});
+    Tensors end;
+    for (int i = 0; i < 10; ++i) {
+      const auto ids = (numbers(i, {4, 9}) * 100).abs().to(at::kLong).remainder(50);
+      end.push_back(step(ids, ids).clone());
+    }
+    for (const auto& parameter : model->parameters()) end.push_back(parameter.detach());
+    ends.push_back(end);
+  }
+  for (size_t i = 0; i < ends[0].size(); ++i)
+    if (!near(ends[1][i], ends[0][i], i < 10 ? 1e-3 : 2e-2)) return "value " + std::to_string(i);
+  return "";
+}
+
 }  // namespace
 
 int main() {
@@ -213,6 +246,7 @@ int main() {
         report(each.name + (", gradients" + name_of(mode)), [&] { return gradient_failure_of(each, mode); });
     }
     report("index out of range" + name_of(mode), [&] { return out_of_range(mode); });
+    report("training step" + name_of(mode), [&] { return training_step(mode); });
     report("results that are kept" + name_of(mode), [&] { return kept_results(mode); });
   }
   return wrong ? 1 : 0;

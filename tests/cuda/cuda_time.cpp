@@ -1,7 +1,9 @@
-// How long a Llama's forward pass takes on a GPU, eager and compiled, in one run:
-//   cuda_time CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
+// How long a model's forward pass or a training step of its adapters takes on a GPU, eager and compiled, in
+// one run:
+//   cuda_time forward|train CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
 // The weights are random. Median of single calls, each until the GPU is done, and the time of a call where
 // the host runs ahead.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>
 
@@ -10,9 +12,12 @@
 #include <functional>
 #include <iostream>
 
+#include "graft/adapter_config.h"
 #include "graft/compile.h"
+#include "graft/compile_step.h"
 #include "graft/config.h"
 #include "graft/model.h"
+#include "graft/peft.h"
 
 namespace {
 
@@ -24,7 +29,9 @@ double since(Clock::time_point start) {
 
 std::string only;  // this contender
 
-void measure(const char* name, int calls, const std::function<at::Tensor()>& call) {
+void measure(
+    const char* name, int calls, const std::function<at::Tensor()>& call,
+    const std::function<void()>& when_warm = [] {}) {
   if (!only.empty() && only != name) return;
   torch::cuda::synchronize();
   const auto first = Clock::now();
@@ -33,6 +40,7 @@ void measure(const char* name, int calls, const std::function<at::Tensor()>& cal
   const double cold = since(first);
   for (int i = 0; i < 5; ++i) out = call();
   torch::cuda::synchronize();
+  when_warm();
   std::vector<double> single;
   for (int i = 0; i < calls; ++i) {
     const auto start = Clock::now();
@@ -51,28 +59,69 @@ void measure(const char* name, int calls, const std::function<at::Tensor()>& cal
             << out.to(at::kDouble).abs().mean().item<double>() << std::endl;
 }
 
+struct Way {
+  const char* name;
+  graft::CompileOptions options;
+};
+
+std::vector<Way> ways() {
+  return {{"eager", {.backend = graft::Backend::eager}},
+          {"compiled", {.fullgraph = true}},
+          {"reduce-overhead", {.mode = graft::Mode::reduce_overhead, .fullgraph = true}}};
+}
+
+void forward(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::ModelInputs& inputs,
+             int calls) {
+  const at::NoGradGuard no_grad;
+  model->eval();
+  for (const auto& way : ways()) {
+    const auto fast = graft::compile(model, way.options);
+    measure(way.name, calls, [&] { return fast(inputs).logits; });
+  }
+}
+
+/// LoRA of rank 16 on all linear layers, AdamW.
+void train(const std::shared_ptr<graft::PreTrainedModel>& model, graft::ModelInputs inputs, int calls) {
+  inputs.labels = inputs.input_ids;
+  const auto peft = graft::get_peft_model(
+      model, graft::LoraConfig{.r = 16, .target_modules = "all-linear", .lora_alpha = 32});
+  peft->train();
+  for (const auto& way : ways()) {
+    auto step =
+        graft::compile_step(peft, [peft](const graft::ModelInputs& in) { return peft->forward(in).loss; },
+                            graft::AdamW{.lr = 1e-4}, {.compile = way.options});
+    measure(
+        way.name, calls, [&] { return step(inputs); },
+        [] {
+          c10::cuda::CUDACachingAllocator::emptyCache();
+          c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+        });
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+    std::cout << "  peak memory " << static_cast<double>(stats.allocated_bytes[0].peak) / 1e9
+              << " GB allocated, " << static_cast<double>(stats.reserved_bytes[0].peak) / 1e9
+              << " GB reserved" << std::endl;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
-    std::cerr << "usage: cuda_time CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]\n";
+  if (argc < 6) {
+    std::cerr << "usage: cuda_time forward|train CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]\n";
     return 2;
   }
   if (!torch::cuda::is_available()) return 3;
-  const std::string type = argv[2];
+  const std::string what = argv[1], type = argv[3];
   const auto dtype = type == "float16" ? at::kHalf : type == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  const int calls = argc > 5 ? std::stoi(argv[5]) : 50;
-  if (argc > 6) only = argv[6];
-  const auto config = graft::Config::from_pretrained(argv[1]);
+  const int calls = argc > 6 ? std::stoi(argv[6]) : 50;
+  if (argc > 7) only = argv[7];
+  const auto config = graft::Config::from_pretrained(argv[2]);
   const auto model = graft::AutoModelForAny::from_config(config, {.dtype = dtype, .device = at::kCUDA});
-  model->eval();
   graft::ModelInputs inputs;
   inputs.input_ids =
-      at::randint(0, 1000, {std::stol(argv[3]), std::stol(argv[4])}, at::device(at::kCUDA).dtype(at::kLong));
-  const at::NoGradGuard no_grad;
-  measure("eager", calls, [&] { return model->forward(inputs).logits; });
-  const auto fast = graft::compile(model, {.fullgraph = true});
-  measure("compiled", calls, [&] { return fast(inputs).logits; });
-  const auto recorded = graft::compile(model, {.mode = graft::Mode::reduce_overhead, .fullgraph = true});
-  measure("reduce-overhead", calls, [&] { return recorded(inputs).logits; });
+      at::randint(0, 1000, {std::stol(argv[4]), std::stol(argv[5])}, at::device(at::kCUDA).dtype(at::kLong));
+  if (what == "train")
+    train(model, inputs, calls);
+  else
+    forward(model, inputs, calls);
 }

@@ -44,7 +44,9 @@ struct Bounds {
   double summands = 1;     ///< how much larger what a result is the sum of may be
   double at_kinks = 0;     ///< how many values, from 0 to 1, may be anything: rounding decides on which side
   bool overflows = false;  ///< in some order of the terms of a sum, and in another not
-  bool cancels = false;    ///< what is left of a mean may be 0 or not: times infinity that is NaN or infinity
+  double ties =
+      8;  ///< how much larger than the units of its dtype is what a share of a gradient is rounded to
+  bool cancels = false;  ///< what is left of a mean may be 0 or not: times infinity that is NaN or infinity
 };
 
 /// `got` may be as far from the run in float64 as a few times what eager is, and a few units in the last
@@ -121,11 +123,12 @@ std::string described(const Tensor& t) {
   return text.str();
 }
 
-/// Ties share the gradient of a maximum, also in exact programs: 1 / 3 is rounded.
-double tied_scale(const Seen& want) {
+/// Ties share the gradient of a maximum, also in exact programs: 1 / 3 is rounded, perhaps to a narrower type
+/// than the gradient's.
+double tied_scale(const Seen& want, const Bounds& bounds) {
   if (want.sort != Seen::gradient || want.tensor.numel() == 0) return 0;
   const auto size = as_doubles(want.tensor).abs();
-  return size.where(size.isfinite(), at::zeros_like(size)).max().item<double>() * 8;
+  return size.where(size.isfinite(), at::zeros_like(size)).max().item<double>() * bounds.ties;
 }
 
 Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale, const Bounds& bounds) {
@@ -151,7 +154,7 @@ Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale,
   // In double precision there are fewer conversions between tensors: what is changed may be the very tensor
   // that a gradient was asked for, which then has none.
   const auto* judge = !wide ? nullptr : wide->tensor.defined() ? &wide->tensor : &w;
-  if (auto how = other_values(g, w, judge, wide ? size : tied_scale(want), wide ? bounds : Bounds());
+  if (auto how = other_values(g, w, judge, wide ? size : tied_scale(want, bounds), wide ? bounds : Bounds());
       !how.empty())
     return fails("value", how);
   return {};
@@ -211,6 +214,8 @@ Bounds bounds_of(const Program& program, size_t call) {
       bounds.summands = 1 << 10;
       bounds.terms = 1 << 17;
     }
+    if (text.find("to(dtype_of(") != std::string_view::npos)
+      bounds.ties = 8.0 * (1 << 16);  // from bfloat16's
     if (text.find("mean(") != std::string_view::npos || bounds.terms > 32) bounds.cancels = true;
     for (const auto* sum : {"sum(", "mean(", "norm(", "var(", "mm(", "matmul(", "softmax("})
       bounds.overflows |= huge && text.find(sum) != std::string_view::npos;
