@@ -12,6 +12,7 @@
 #include "capture/ivalue.h"
 #include "compiler/build.h"
 #include "ir/clone.h"
+#include "ir/op_traits.h"
 #include "passes/pipeline.h"
 #include "support/residency.h"
 #include "support/stopwatch.h"
@@ -99,6 +100,20 @@ ir::Graph step_of(ir::Graph graph, const CompileOptions& options) {
   return autograd::with_recomputation(graph, 1);
 }
 
+/// Of which something becomes a result.
+std::vector<bool> inputs_needed_by(const ir::Graph& graph) {
+  std::unordered_set<const ir::Value*> needed(graph.results().begin(), graph.results().end());
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+    if (ir::must_run(**node) || std::ranges::any_of((*node)->outputs(), [&](const auto& output) {
+          return needed.contains(output.get());
+        }))
+      for (const auto* input : (*node)->inputs()) needed.insert(input);
+  std::vector<bool> found;
+  found.reserve(graph.inputs().size());
+  for (const auto& input : graph.inputs()) found.push_back(needed.contains(input.get()));
+  return found;
+}
+
 }  // namespace
 
 Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, const CompileOptions& options) {
@@ -139,9 +154,11 @@ const Program::PartialBackward& Program::backward_without(const std::vector<bool
   if (const auto found = partial_backwards_.find(absent); found != partial_backwards_.end())
     return found->second;
   auto graph = autograd::without_tangents(*backward_graph_, absent);
+  auto needs = inputs_needed_by(graph.graph);
   auto run = build(std::move(graph.graph), captured_.generators, options_, backward_bindings());
   has_unchecked_.store(true, std::memory_order_release);
-  return partial_backwards_.emplace(absent, PartialBackward{std::move(run), std::move(graph.zeros)})
+  return partial_backwards_
+      .emplace(absent, PartialBackward{std::move(run), std::move(graph.zeros), std::move(needs)})
       .first->second;
 }
 
@@ -235,7 +252,10 @@ void Program::note_contents(ForwardPass& pass) const {
   }
 }
 
-void Program::check_unchanged(const ForwardPass& pass) const {
+/// `partial`: the backward pass that is to run, if it is not the whole one. What it does not need may be
+/// anything.
+void Program::check_unchanged(const ForwardPass& pass, const PartialBackward* partial) const {
+  const auto is_needed = [&](size_t i) { return !partial || partial->needs[i]; };
   const auto refuse_saved = [] {
     throw Error(
         "[autograd] an output of a compiled function that its backward pass needs has been changed in place. "
@@ -248,16 +268,18 @@ void Program::check_unchanged(const ForwardPass& pass) const {
         captured_.graph.input_name(backward_inputs_[i]) +
         ". Change it after the backward pass, or give the function a copy");
   };
+  const size_t saved = pass.saved.size();
   for (const auto& [i, version] : pass.saved_versions)
-    if (version_of(pass.saved[i]) != version) refuse_saved();
+    if (is_needed(i) && version_of(pass.saved[i]) != version) refuse_saved();
   for (size_t i = 0; i < backward_inputs_.size(); ++i) {
     const auto& input = pass.inputs[backward_inputs_[i]];
+    if (!is_needed(saved + i)) continue;
     if (version_of(input) != pass.versions[i] ||
         !is_of(input, captured_.graph.inputs()[backward_inputs_[i]]->type()))
       refuse_input(i);
   }
-  const size_t saved = pass.saved.size();
   for (const auto& [i, contents] : pass.contents) {
+    if (!is_needed(i)) continue;
     const auto& tensor = i < saved ? pass.saved[i] : pass.inputs[backward_inputs_[i - saved]];
     if (has_memory(tensor) && contents.samples_agree(tensor)) continue;
     if (i < saved) refuse_saved();
@@ -267,24 +289,20 @@ void Program::check_unchanged(const ForwardPass& pass) const {
 
 std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last) const {
-  check_unchanged(pass);
+  std::vector<bool> absent;
+  for (const auto& tangent : tangents) absent.push_back(!tangent.defined());
+  const auto is_absent = [](bool flag) { return flag; };
+  if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(captured_.gradients.size());
+  const auto* partial = std::ranges::any_of(absent, is_absent) ? &backward_without(absent) : nullptr;
+  check_unchanged(pass, partial);
   auto arguments = last ? std::move(pass.saved) : pass.saved;
   arguments.reserve(arguments.size() + backward_inputs_.size() + tangents.size());
   for (const size_t i : backward_inputs_) arguments.push_back(pass.inputs[i]);
-  std::vector<bool> absent;
-  for (size_t i = 0; i < tangents.size(); ++i) {
-    absent.push_back(!tangents[i].defined());
-    if (!absent.back()) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
-  }
-  auto* run = backward_.get();
-  const auto is_absent = [](bool flag) { return flag; };
-  if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(captured_.gradients.size());
-  if (std::ranges::any_of(absent, is_absent)) {
-    const auto& partial = backward_without(absent);
-    for (const auto& type : partial.zeros) arguments.push_back(zeros_of(type));
-    run = partial.run.get();
-  }
-  const auto found = run->run(std::move(arguments), false);
+  for (size_t i = 0; i < tangents.size(); ++i)
+    if (!absent[i]) arguments.push_back(as_typed(tangents[i], tangent_types_[i]));
+  if (partial)
+    for (const auto& type : partial->zeros) arguments.push_back(zeros_of(type));
+  const auto found = (partial ? *partial->run : *backward_).run(std::move(arguments), false);
   std::vector<at::Tensor> gradients;
   gradients.reserve(captured_.gradients.size());
   for (const auto& gradient : captured_.gradients) {

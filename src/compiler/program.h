@@ -72,7 +72,8 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
 
  private:
   void note_contents(ForwardPass& pass) const;
-  void check_unchanged(const ForwardPass& pass) const;
+  struct PartialBackward;
+  void check_unchanged(const ForwardPass& pass, const PartialBackward* partial) const;
   void find_dependent_outputs();
   bool has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const;
   std::vector<at::Tensor> outputs_of(const ForwardPass& pass) const;
@@ -82,11 +83,12 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
 
   CapturedFunction captured_;
   std::unique_ptr<Executable> forward_, backward_;
-  /// Backward passes of calls some of whose outputs nobody used, by flags for these. FlatResult when they are
+  /// Backward passes of calls some of whose outputs nobody used, by flags for these. Made when they are
   /// needed, from the graph.
   struct PartialBackward {
     std::unique_ptr<Executable> run;
     std::vector<ir::TensorType> zeros;  ///< inputs after all others
+    std::vector<bool> needs;            ///< by input: it computes something from it
   };
   const PartialBackward& backward_without(const std::vector<bool>& absent) const;
   CompileOptions options_;

@@ -44,9 +44,8 @@ struct Bounds {
   double summands = 1;     ///< how much larger what a result is the sum of may be
   double at_kinks = 0;     ///< how many values, from 0 to 1, may be anything: rounding decides on which side
   bool overflows = false;  ///< in some order of the terms of a sum, and in another not
-  double ties =
-      8;  ///< how much larger than the units of its dtype is what a share of a gradient is rounded to
-  bool cancels = false;  ///< what is left of a mean may be 0 or not: times infinity that is NaN or infinity
+  double ties = 8;         ///< to how many units of its dtype a share of a gradient is rounded
+  bool cancels = false;    ///< what is left of a mean may be 0 or not: times infinity that is NaN or infinity
 };
 
 /// `got` may be as far from the run in float64 as a few times what eager is, and a few units in the last

@@ -283,6 +283,21 @@ TEST(WatchedGradients, BackwardPassesThatDoMoreThanCompute) {
   }
 }
 
+/// The backward pass of the one output does not need what was changed; that of the other does.
+TEST(WatchedGradients, WhatABackwardPassOfSomeOutputsDoesNotNeedMayChange) {
+  const auto w = at::ones({6}).mul(2).requires_grad_();
+  const auto fast = compile([w](Tensor x) { return Tensors{at::minimum(w, x) * x.sin(), w * 3}; });
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    auto held = numbers(i);
+    const auto results = fast(held);
+    held.add_(1);
+    expect_same(torch::autograd::grad({results[1].sum()}, {w}, {}, /*retain_graph=*/true)[0],
+                at::full({6}, 3.0f));
+    EXPECT_THROW(torch::autograd::grad({results[0].sum()}, {w}), std::exception);
+  }
+}
+
 TEST(WatchedGradients, HistoriesThatAGraphDoesNotShow) {
   const auto w = at::ones({6}).requires_grad_();
   const auto sets_mode = [w](Tensor x) {
