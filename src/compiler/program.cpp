@@ -1,6 +1,7 @@
 #include "compiler/program.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -330,10 +331,12 @@ at::Tensor strided_view(const at::Tensor& base, const Output& output) {
   return output.tracked ? made : made.detach();
 }
 
-/// What is conjugated twice has no bit in eager code. In a graph its memory may have been read again in
-/// between.
+/// What is conjugated twice has no bit in eager code, and a product of what is conjugated has one. In a graph
+/// the memory may have been read again in between.
 at::Tensor with_bit(const at::Tensor& result, bool conj) {
-  return result.defined() && result.is_conj() && !conj ? result.resolve_conj() : result;
+  if (!result.defined() || result.is_conj() == conj) return result;
+  const at::AutoDispatchBelowADInplaceOrView plain;  // a result of its own, not a view
+  return conj ? at::_conj(at::conj_physical(result)) : result.resolve_conj();
 }
 
 }  // namespace

@@ -111,10 +111,14 @@ ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const
 }
 
 /// With a generator of its own: nobody's random numbers change because a result was judged.
-void perturb(at::Tensor& values, double amplitude, const at::Generator& generator) {
-  const auto factors =
-      at::empty(values.sizes(), at::kDouble).uniform_(1 - amplitude, 1 + amplitude, generator);
-  values.mul_(factors.to(values.device()));
+void perturb(at::Tensor& values, double amplitude, at::Generator& generator) {
+  const auto device = values.device();
+  if (generator.device() != device) {
+    generator = at::globalContext().defaultGenerator(device).clone();
+    generator.set_current_seed(1);
+  }
+  values.mul_(at::empty(values.sizes(), at::device(device).dtype(at::kDouble))
+                  .uniform_(1 - amplitude, 1 + amplitude, generator));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class DoublePrecisionRuns {
   /// Makes the precise run.
   void find_overflows(const std::vector<at::Generator>& generators);
 
-  at::Generator generator_;
+  mutable at::Generator generator_;
   ir::Graph wide_;
   std::vector<at::Tensor> wide_inputs_, plain_, precise_;
   bool may_overflow_ = false;

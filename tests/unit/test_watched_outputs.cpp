@@ -227,5 +227,22 @@ TEST(WatchedOutputs, EqualValuesOfWhichOneIsSeenInPieces) {
   }
 }
 
+TEST(WatchedOutputs, AProductOfWhatIsConjugatedAndWrittenHasTheBit) {
+  const auto f = [](Tensor x) {
+    x.select(0, 0).zero_();
+    return Tensors{x.matmul(x), at::vdot(x, x), x.unsqueeze(0).mm(x.unsqueeze(1))};
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    const auto x = at::complex(numbers(i), numbers(i + 9)), y = x.clone();
+    const bool conj = i != 4;
+    const auto got = fast(conj ? x.conj() : x), want = f(conj ? y.conj() : y);
+    for (size_t k = 0; k < want.size(); ++k) {
+      EXPECT_EQ(got[k].is_conj(), want[k].is_conj()) << i << " " << k;
+      EXPECT_TRUE(at::allclose(got[k], want[k])) << i << " " << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace graft

@@ -14,6 +14,21 @@ struct Plain {
   at::AutoDispatchBelowADInplaceOrView below;
 };
 
+/// By node, in their order: what nobody needs after it.
+std::vector<std::vector<const ir::Value*>> dead_after(const ir::Graph& graph) {
+  std::unordered_map<const ir::Value*, size_t> last_use;
+  size_t step = 0;
+  for (const auto& node : graph.nodes()) {
+    for (const auto& output : node->outputs()) last_use[output.get()] = step;
+    for (const auto* value : node->inputs()) last_use[value] = step;
+    ++step;
+  }
+  std::vector<std::vector<const ir::Value*>> dead(step);
+  for (const auto& [value, when] : last_use)
+    if (!graph.is_result(*value)) dead[when].push_back(value);
+  return dead;
+}
+
 class Interpreter : public Executable {
  public:
   Interpreter(const ir::Graph& graph, const std::vector<at::Generator>& generators) {
@@ -21,20 +36,14 @@ class Interpreter : public Executable {
     const auto place_of = [&](const ir::Value& value) { return places.at(&value); };
     for (const auto& input : graph.inputs()) places.emplace(input.get(), places.size());
     inputs_ = places.size();
-    std::unordered_map<const ir::Value*, size_t> last_use;
-    size_t step = 0;
     for (const auto& node : graph.nodes()) {
-      for (const auto& output : node->outputs()) {
-        places.emplace(output.get(), places.size());
-        last_use[output.get()] = step;
-      }
-      for (const auto* value : node->inputs()) last_use[value] = step;
+      for (const auto& output : node->outputs()) places.emplace(output.get(), places.size());
       calls_.emplace_back(*node, place_of, generators);
-      ++step;
     }
-    dead_.resize(calls_.size());
-    for (const auto& [value, when] : last_use)
-      if (!graph.is_result(*value)) dead_[when].push_back(places.at(value));
+    for (const auto& values : dead_after(graph)) {
+      auto& dead = dead_.emplace_back();
+      for (const auto* value : values) dead.push_back(places.at(value));
+    }
     for (const auto* result : graph.results()) results_.push_back(result ? places.at(result) : none);
     size_ = places.size();
   }
@@ -78,14 +87,18 @@ std::vector<at::Tensor> interpret(const ir::Graph& graph, const std::vector<at::
   std::vector<at::Tensor> table(inputs);
   for (const auto& input : graph.inputs()) places.emplace(input.get(), places.size());
   const auto place_of = [&](const ir::Value& value) { return places.at(&value); };
+  const auto dead = dead_after(graph);
+  size_t step = 0;
   for (const auto& node : graph.nodes()) {
     for (const auto& output : node->outputs()) places.emplace(output.get(), places.size());
     table.resize(places.size());
     AtenCall(*node, place_of, generators).run(table);
-    if (!see) continue;
-    std::vector<at::Tensor> made;
-    for (const auto& output : node->outputs()) made.push_back(table[places.at(output.get())]);
-    see(*node, made);
+    if (see) {
+      std::vector<at::Tensor> made;
+      for (const auto& output : node->outputs()) made.push_back(table[places.at(output.get())]);
+      see(*node, made);
+    }
+    for (const auto* value : dead[step++]) table[places.at(value)].reset();
   }
   std::vector<at::Tensor> results;
   for (const auto* result : graph.results())
