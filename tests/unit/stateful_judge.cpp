@@ -124,9 +124,9 @@ std::string described(const Tensor& t) {
 
 /// Ties share the gradient of a maximum, also in exact programs: 1 / 3 is rounded, perhaps to a narrower type
 /// than the gradient's.
-double tied_scale(const Seen& want, const Bounds& bounds) {
-  if (want.sort != Seen::gradient || want.tensor.numel() == 0) return 0;
-  const auto size = as_doubles(want.tensor).abs();
+double tied_scale(const Tensor& gradient, const Bounds& bounds) {
+  if (gradient.numel() == 0) return 0;
+  const auto size = as_doubles(gradient).abs();
   return size.where(size.isfinite(), at::zeros_like(size)).max().item<double>() * bounds.ties;
 }
 
@@ -153,8 +153,8 @@ Found compare(const Seen& got, const Seen& want, const Seen* wide, double scale,
   // In double precision there are fewer conversions between tensors: what is changed may be the very tensor
   // that a gradient was asked for, which then has none.
   const auto* judge = !wide ? nullptr : wide->tensor.defined() ? &wide->tensor : &w;
-  if (auto how = other_values(g, w, judge, wide ? size : tied_scale(want, bounds), wide ? bounds : Bounds());
-      !how.empty())
+  const double exact = want.sort == Seen::gradient ? tied_scale(w, bounds) : 0;
+  if (auto how = other_values(g, w, judge, wide ? size : exact, wide ? bounds : Bounds()); !how.empty())
     return fails("value", how);
   return {};
 }
@@ -206,6 +206,7 @@ Bounds bounds_of(const Program& program, size_t call) {
   const auto first = program.calls.begin();
   const bool huge = std::any_of(first, first + static_cast<std::ptrdiff_t>(call) + 1,
                                 [](const Call& each) { return each.data == Data::huge; });
+  bool has_kinks = false;
   for (const auto& op : program.ops) {
     const std::string_view text = op.rule->text;
     // A norm divides by what may be as small as the root of its epsilon, and its gradient does so twice.
@@ -224,7 +225,7 @@ Bounds bounds_of(const Program& program, size_t call) {
     // The sum of a thousand numbers of both signs.
     if (text.find("sum(") != std::string_view::npos) bounds.summands = 1024;
     for (const auto* kink : {"relu", "abs", "clamp", "max", "min"})
-      if (program.kind == Kind::step && text.find(kink) != std::string_view::npos) bounds.at_kinks = 1e-3;
+      has_kinks |= text.find(kink) != std::string_view::npos;
     if (text != "$0.to(dtype_of(#0))") continue;
     // The coarsest of all that come together. And the sine of whole numbers is a float.
     const auto consider = [&](at::ScalarType dtype) {
@@ -235,6 +236,9 @@ Bounds bounds_of(const Program& program, size_t call) {
     for (const auto& argument : program.arguments) consider(argument.dtype);
     for (const auto& state : program.states) consider(state.type.dtype);
   }
+  // A norm makes numbers that are near 0 and spreads what comes of one over its row; steps do so by
+  // themselves.
+  if (has_kinks && (program.kind == Kind::step || bounds.terms > 32)) bounds.at_kinks = 1e-3;
   return bounds;
 }
 
@@ -335,6 +339,7 @@ Tensors with_gradients(const Callee& callee, Tensors given) {
 /// Several threads with numbers of their own, at once. Eager's results are made before.
 Found judge_threads(const Program& program, World& world, const Callee& fast) {
   constexpr int calls_each = 4;
+  const auto bounds = bounds_of(program, 0);
   auto call = program.calls[0];
   for (auto& source : call.sources) source = {.layout = source.layout, .gradient = source.gradient};
   call.data = Data::plain;
@@ -366,10 +371,12 @@ Found judge_threads(const Program& program, World& world, const Callee& fast) {
     for (size_t c = 0; c < want[t].size(); ++c) {
       if (got[t][c].size() != want[t][c].size())
         return Failure{"number of gradients in threads", "thread " + std::to_string(t)};
-      for (size_t i = 0; i < want[t][c].size(); ++i)
-        if (const auto how = other_values(got[t][c][i], want[t][c][i], nullptr, 0); !how.empty())
+      for (size_t i = 0; i < want[t][c].size(); ++i) {
+        const double scale = i < program.results.size() ? 0 : tied_scale(want[t][c][i], bounds);
+        if (const auto how = other_values(got[t][c][i], want[t][c][i], nullptr, scale); !how.empty())
           return Failure{"result in threads",
                          "thread " + std::to_string(t) + ", result " + std::to_string(i) + " " + how};
+      }
     }
   }
   return {};
