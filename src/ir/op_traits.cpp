@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace graft::ir {
 namespace {
@@ -198,11 +199,36 @@ bool is_reshape(const Node& node) {
   return node.op() == "aten::view" || node.op() == "aten::_unsafe_view" || node.op() == "aten::reshape";
 }
 
+namespace {
+
+/// Whether a half number that a kernel may have computed, and not rounded, is on the way to it. What a call
+/// gives is rounded in any case, and so is an input.
+bool comes_from_halves(const Value& value) {
+  std::vector<const Value*> todo{&value};
+  std::unordered_set<const Value*> seen{&value};
+  while (!todo.empty()) {
+    const auto* node = todo.back()->producer();
+    const auto dtype = todo.back()->type().dtype;
+    todo.pop_back();
+    if (!node) continue;
+    const auto kind = kind_of(node->op());
+    const bool computes = kind == OpKind::pointwise || kind == OpKind::reduction || kind == OpKind::scatter;
+    if (!computes && kind != OpKind::view && kind != OpKind::gather) continue;
+    if (computes && is_half(dtype)) return true;
+    for (const auto* input : node->inputs())
+      if (seen.insert(input).second) todo.push_back(input);
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<const Value*> exact_halves(const Node& node) {
   std::vector<const Value*> found;
   if (node.op() != "aten::eq.Tensor" && node.op() != "aten::ne.Tensor") return found;
   for (const auto* input : node.inputs())
-    if (is_half(input->type().dtype)) found.push_back(input);
+    if (is_half(input->type().dtype) || (is_floating(input->type().dtype) && comes_from_halves(*input)))
+      found.push_back(input);
   return found;
 }
 

@@ -40,8 +40,8 @@ bool must_run(const Node& node);
 /// contiguous is not copied.
 bool is_reshape(const Node& node);
 
-/// Arguments of a half type that are asked for their exact value (which element is the largest?): computed a
-/// second time with other roundings in between, they may be other numbers.
+/// Arguments of a half type, or computed from halves, that are asked for their exact value (which element is
+/// the largest?): computed a second time with other roundings in between, they may be other numbers.
 std::vector<const Value*> exact_halves(const Node& node);
 
 }  // namespace graft::ir

@@ -298,6 +298,21 @@ TEST(WatchedGradients, WhatABackwardPassOfSomeOutputsDoesNotNeedMayChange) {
   }
 }
 
+/// The largest element is found again by its value, also where that is a float made of halves.
+TEST(WatchedGradients, TheLargestOfWhatHalvesWereOnTheWayTo) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto f = [](Tensor w) { return 1 - (w.sum(1).to(at::kFloat) * 3).amax(0, true); };
+    const auto fast = compile(f);
+    for (int i = 0; i < 8; ++i) {
+      const auto w = numbers(i).view({2, 3}).div(3).to(dtype).requires_grad_(),
+                 same = w.detach().clone().requires_grad_();
+      fast(w).sum().backward();
+      f(same).sum().backward();
+      EXPECT_TRUE(at::allclose(w.grad(), same.grad(), 1e-2, 1e-2)) << i << "\n" << w.grad() << same.grad();
+    }
+  }
+}
+
 TEST(WatchedGradients, HistoriesThatAGraphDoesNotShow) {
   const auto w = at::ones({6}).requires_grad_();
   const auto sets_mode = [w](Tensor x) {
