@@ -29,9 +29,25 @@ using kernel_cases::NamedKernel;
 
 constexpr size_t kernels_in_a_part = 100;
 
-void add_fused(kernel_cases::Kernels& kernels) {
+struct Coded {
+  const NamedKernel* named;
+  cuda::Shape shape;
+  std::string text;
+};
+
+std::vector<Coded> coded(const std::vector<const NamedKernel*>& kernels, bool fewer_blocks) {
+  std::vector<Coded> all;
+  for (const auto* each : kernels) {
+    all.push_back({each, cuda::shape_of(each->kernel), cuda::function_of(each->kernel)});
+    auto& blocks = all.back().shape.blocks;
+    if (fewer_blocks) blocks = (blocks + 2) / 3;
+  }
+  return all;
+}
+
+void add_fused(kernel_cases::Kernels& kernels, const std::vector<fused_cases::Fused>& cases) {
   const ModuleTree none;
-  for (const auto& each : fused_cases::table()) {
+  for (const auto& each : cases) {
     const Traceable function = each.function;
     kernels.add(capture({&function, each.inputs, &none, /*gradients=*/false}).graph, each.name + ":",
                 each.fails);
@@ -56,42 +72,41 @@ std::string named(const std::string& text, size_t number) {
 }
 
 /// A kernel_function (arch/kernel_table.h) whose tasks are blocks.
-std::string caller(const Kernel& kernel, const std::string& text, size_t number) {
-  const auto shape = cuda::shape_of(kernel);
+std::string caller(const Coded& coded, size_t number) {
+  const auto& buffers = coded.named->kernel.buffers;
   std::ostringstream out;
   out << "extern \"C\" void k" << number
-      << "(void* const* b, int64_t begin, int64_t end, int32_t* error, void*, int64_t) {\n  "
-         "shim::run_blocks({"
-      << shape.blocks << ", " << shape.threads << ", " << (waits(text) ? "true" : "false")
-      << "}, begin, end, [=] { n" << number << "::kernel" << number << "(";
-  for (size_t i = 0; i < kernel.buffers.size(); ++i)
-    out << "static_cast<" << cuda::memory_type(kernel.buffers[i].dtype) << "*>(b[" << i << "]), ";
+      << "(void* const* b, int64_t begin, int64_t end, int32_t* error, void*, int64_t) {\n"
+      << "  shim::run_blocks({" << coded.shape.blocks << ", " << coded.shape.threads << ", "
+      << (waits(coded.text) ? "true" : "false") << "}, begin, end, [=] { n" << number << "::kernel" << number
+      << "(";
+  for (size_t i = 0; i < buffers.size(); ++i)
+    out << "static_cast<" << cuda::memory_type(buffers[i].dtype) << "*>(b[" << i << "]), ";
   out << "error, 1); });\n}\n";
   return out.str();
 }
 
-void write_part(const std::filesystem::path& path, const std::vector<const NamedKernel*>& kernels,
-                size_t begin, size_t end) {
+void write_part(const std::filesystem::path& path, const std::vector<Coded>& kernels, size_t begin,
+                size_t end) {
   auto file = opened(path);
   file << "#ifdef __CUDACC_RTC__\n"
        << cuda::conversions() << "#else\n#include \"shim.h\"\n#endif\n"
        << cuda::helpers();
   std::string callers;
   for (size_t i = begin; i < end; ++i) {
-    const auto text = cuda::function_of(kernels[i]->kernel);
-    file << named(text, i);
-    callers += caller(kernels[i]->kernel, text, i);
+    file << named(kernels[i].text, i);
+    callers += caller(kernels[i], i);
   }
   file << "#ifndef __CUDACC_RTC__\n" << callers << "#endif\n";
 }
 
-void write_table(const std::filesystem::path& path, const std::vector<const NamedKernel*>& kernels) {
+void write_table(const std::filesystem::path& path, const std::vector<Coded>& kernels) {
   auto file = opened(path);
   file << "#include \"kernel_table.h\"\n";
   for (size_t i = 0; i < kernels.size(); ++i) file << "kernel_function k" << i << ";\n";
   file << "const struct kernel kernels[] = {\n";
   for (size_t i = 0; i < kernels.size(); ++i)
-    file << "  {k" << i << ", " << cuda::shape_of(kernels[i]->kernel).blocks << ", 1, 1, 0, 0},\n";
+    file << "  {k" << i << ", " << kernels[i].shape.blocks << ", 1, 1, 0, 0},\n";
   file << "};\nconst int64_t kernel_count = " << kernels.size() << ";\n";
 }
 
@@ -116,19 +131,26 @@ std::string layout_text(const Kernel& kernel) {
   return text.str();
 }
 
-void run(bool all, const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder);
+kernel_cases::Kernels make_kernels(const std::string& which) {
   kernel_cases::Kernels kernels(target_for({ir::Device::Kind::cuda}));
-  add_fused(kernels);
-  add_operators(kernels, all ? kernel_cases::Amount::all : kernel_cases::Amount::few);
-  const auto kept = write_cases(folder / "cases", kernels);
+  add_fused(kernels, which == "samples" ? fused_cases::samples() : fused_cases::table());
+  if (which != "samples")
+    add_operators(kernels, which == "all" ? kernel_cases::Amount::all : kernel_cases::Amount::few);
+  return kernels;
+}
+
+void run(const std::string& which, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const auto kernels = make_kernels(which);
+  const auto kept = coded(write_cases(folder / "cases", kernels), /*fewer_blocks=*/which == "samples");
   for (size_t begin = 0, part = 0; begin < kept.size(); begin += kernels_in_a_part, ++part)
     write_part(folder / ("part" + std::to_string(part) + ".cpp"), kept, begin,
                std::min(begin + kernels_in_a_part, kept.size()));
   write_table(folder / "table.c", kept);
-  opened(folder / "single.cu") << cuda::code_of(kept[0]->kernel);
+  opened(folder / "single.cu") << cuda::code_of(kept[0].named->kernel);
   auto layouts = opened(folder / "layouts");
-  for (const auto* each : kept) layouts << layout_text(each->kernel) << ": " << each->name << "\n";
+  for (const auto& each : kept)
+    layouts << layout_text(each.named->kernel) << ": " << each.named->name << "\n";
   std::cout << kept.size() << " kernels, "
             << kernels.left_out() + static_cast<int64_t>(kernels.all().size() - kept.size()) << " left out\n";
 }
@@ -138,11 +160,10 @@ void run(bool all, const std::filesystem::path& folder) {
 
 int main(int argc, char** argv) {
   try {
-    std::vector<std::string> words(argv + 1, argv + argc);
-    const bool all = !words.empty() && words[0] == "--all";
-    if (all) words.erase(words.begin());
-    if (words.size() != 1) throw std::invalid_argument("cuda_kernels [--all] FOLDER");
-    graft::run(all, words[0]);
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.size() != 2 || (words[0] != "samples" && words[0] != "usual" && words[0] != "all"))
+      throw std::invalid_argument("cuda_kernels samples|usual|all FOLDER");
+    graft::run(words[0], words[1]);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -88,6 +88,26 @@ inline void add_columns(std::vector<Fused>& all, at::ScalarType dtype) {
   all.push_back({"transposed", {made({31, 64}, dtype)}, transposed});
 }
 
+/// Every layout and every way of waiting once.
+inline std::vector<Fused> samples() {
+  const auto ids = at::randint(0, 11, {4, 9}, at::kLong);
+  return {
+      {"flat", {made({37, 1776}, at::kFloat), made({37, 1776}, at::kFloat)}, pointwise},
+      {"a row for each warp", {made({19, 40}, at::kFloat)}, softmax},
+      {"a row for each block", {made({3, 1032}, at::kFloat)}, softmax},
+      // Others reach the barrier of their next reduction before they come to the next row.
+      {"one reduction",
+       {made({3, 1032}, at::kFloat)},
+       [](const Tensors& t) { return Tensors{t[0].sum(-1)}; }},
+      {"positions", {made({3, 1500}, at::kFloat)}, positions},
+      {"columns", {made({200, 33}, at::kFloat)}, column_sums},
+      {"embedding", {made({11, 16}, at::kFloat), ids}, lookup, true},
+      {"index_add",
+       {made({11, 8}, at::kFloat), at::randint(0, 11, {6}, at::kLong), made({6, 8}, at::kFloat)},
+       added_rows},
+  };
+}
+
 inline std::vector<Fused> table() {
   std::vector<Fused> all;
   at::manual_seed(2);

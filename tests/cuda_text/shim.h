@@ -1,8 +1,9 @@
 // CUDA C++ as graft generates it, compiled as plain C++ and run on the CPU: what takes the place of the GPU.
 //
-// Blocks run one after the other. The threads of a block are fibers, which take turns: one runs until it
-// waits for others or leaves. The order in which they run turns round at each turn, so that what is read
-// without waiting for it is seen. It ends the process when threads wait for some that never come.
+// Blocks run one after the other. The threads of a block are fibers: one runs until it waits for others or
+// leaves. A warp goes on as long as it can before the next one does, and the order of warps and of threads
+// turns round after each barrier, so that results are wrong where a barrier is missing. The process ends when
+// threads wait for some that never come.
 //
 // Blocks that never wait run without fibers.
 #pragma once
@@ -96,6 +97,18 @@ inline bool let_go(What what, unsigned begin, unsigned end) {
   return true;
 }
 
+/// As far as it comes without other warps.
+inline void run_warp(unsigned first, bool back) {
+  do {
+    for (unsigned n = 0; n < warp; ++n) {
+      const unsigned i = back ? first + warp - 1 - n : first + n;
+      if (state.all[i].what != runs) continue;
+      state.thread.x = i;
+      swapcontext(&state.scheduler, &state.all[i].context);
+    }
+  } while (let_go(in_warp_barrier, first, first + warp));
+}
+
 inline void run_fibers() {
   const unsigned count = state.threads.x;
   for (unsigned i = 0; i < count; ++i) {
@@ -109,20 +122,11 @@ inline void run_fibers() {
     makecontext(&thread.context, start_thread, 0);
   }
   for (bool back = false;; back = !back) {
+    for (unsigned n = 0; n < count; n += warp) run_warp(back ? count - warp - n : n, back);
     unsigned left = 0;
-    for (unsigned n = 0; n < count; ++n) {
-      const unsigned i = back ? count - 1 - n : n;
-      if (state.all[i].what == runs) {
-        state.thread.x = i;
-        swapcontext(&state.scheduler, &state.all[i].context);
-      }
-      left += state.all[i].what == has_left;
-    }
+    for (unsigned i = 0; i < count; ++i) left += state.all[i].what == has_left;
     if (left == count) return;
-    bool any = let_go(in_block_barrier, 0, count);
-    for (unsigned first = 0; first < count; first += warp)
-      any = let_go(in_warp_barrier, first, first + warp) || any;
-    if (!any) fail("threads wait for some that do not come");
+    if (!let_go(in_block_barrier, 0, count)) fail("threads wait for some that do not come");
   }
 }
 

@@ -28,20 +28,20 @@ LAYOUTS = {"flat by 1", "flat by 2", "flat by 4", "flat by 8", "row by thread", 
            "row by block, part left", "row by block, wide, part left"}  # fmt: skip
 
 
-def make(folder, *options):
+def make(which, folder):
     program = BUILD / "tests" / "cuda_kernels"
     if not program.exists():
         pytest.skip("this build has no LLVM")
-    done = subprocess.run([program, *options, folder], capture_output=True, text=True)
+    done = subprocess.run([program, which, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     count, left_out = (int(part.split()[0]) for part in done.stdout.strip().splitlines()[-1].split(","))
-    assert count > 500 and left_out < count / 10, done.stdout
+    assert count > (500 if which != "samples" else 5) and left_out < count / 10, done.stdout
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cuda_text")
-    make(folder)
+    make("usual", folder)
     yield folder
     shutil.rmtree(folder)  # large
 
@@ -123,7 +123,7 @@ def test_kernels_give_what_is_allowed(made):
 
 @pytest.mark.full
 def test_all_kernels_compile_and_give_what_is_allowed(tmp_path):
-    make(tmp_path, "--all")
+    make("all", tmp_path)
     expect_right(tmp_path)
     expect_compiled(tmp_path)
     shutil.rmtree(tmp_path)
@@ -134,22 +134,47 @@ def test_the_options_are_the_programs():
     assert re.findall(r'"(--[^"]+)"', module) == ["--gpu-architecture=", *(option.decode() for option in OPTIONS[1:])]
 
 
-# What is spoiled in the text, what of it, and what the program says then.
+# What is spoiled in the text of the samples: what is replaced, by what, and what the program says then.
+FIRST_BARRIER = r"__syncthreads\(\);(?=\n    a\d+ = s)"  # before shared memory is read; the other before it is written again
 SPOILED = {
-    "no barrier before shared memory is read": (r"\}\n    __syncthreads\(\);", "}\n", "wrong"),
-    "no barrier after shared memory is read": (r"\n    \}\n    __syncthreads\(\);\n(?=    float a\d)", "\n    }\n", "wrong"),
+    "no barrier before others are read": (FIRST_BARRIER, "", " wrong"),
+    "no barrier before the next row": (r"__syncthreads\(\);(?!\n    a\d+ = s)", "", " wrong"),
     "a barrier for some threads": (r"__syncthreads\(\);", "if (threadIdx.x % 2) __syncthreads();", "threads wait"),
     "a barrier for some warps": (r"__syncthreads\(\);", "if (threadIdx.x < 32) __syncthreads();", "threads wait"),
-    "lanes that leave": (r"(?=    for \(int d = 16; )", "if (threadIdx.x % 32 == 5) return;\n", "threads wait"),
-    "another distance": (r"for \(int d = 16; ", "for (int d = 8; ", "wrong"),
-    "a join that takes one side": (r"= larger\(x, a(\d+)\);", r"= a\1;", "wrong"),
-    "one neighbour too far": (r"b0 \+ \(0", "b0 + (1", "wrong"),
-    "a misaligned access": (r"& 15\) == 0", "& 15) != 99", "ended by a signal"),
-    "an index that is not checked": (r"\*failed = mark;", ";", "is not noticed"),
+    "barriers at two places": (r"__syncthreads\(\);", "if (lane)\n__syncthreads();\nelse\n__syncthreads();", "different places"),
+    "a lane that leaves": (r"(?=for \(int d = 16; )", "if (threadIdx.x % 32 == 5) return;\n", "threads wait"),
+    "lanes that are not joined": (r"for \(int d = 16; ", "for (int d = 8; ", " wrong"),
+    "a part of the block that is not joined": (r"for \(int w = 1; ", "for (int w = 2; ", " wrong"),
+    "another operation": (r"= larger\(x, (a\d+)\);", r"= smaller(x, \1);", " wrong"),
+    "the last of equals": ("return at < where;", "return at > where;", " wrong"),
+    "threads without a point that write": (r"if \(live && lane == 0\) b(\d)\[", r"if (lane == 0) b\1[!live * 4 + ", "outside of a buffer"),
+    "the neighbour's element": (r"b0 \+ \(0", "b0 + (1", " wrong"),
+    "a step that is too long": (r"first \+= idx\(gridDim.x\) \*", "first += 1 + idx(gridDim.x) *", " wrong"),
+    "a misaligned access": (r"& 15\) == 0", "& 15) < 16", "ended by a signal"),
+    "an access outside of a thread's array": (r"\[step \* 4 \+ k\]", "[step * 4 + k + 1]", "ended by a signal"),
+    "an index that is not checked": (r"\*failed = mark;", "", "is not noticed"),
 }
 
 
 @pytest.fixture(scope="module")
-def first_part(made, tmp_path_factory):
-    """A folder with the first part alone: most of fused_cases.h."""
-    return made
+def samples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    make("samples", folder)
+    return folder
+
+
+def test_samples_are_right(samples):
+    """With fewer blocks than rows, so that a block goes on to the next."""
+    expect_right(samples)
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_wrong_code_is_found(what, samples, tmp_path):
+    pattern, replacement, message = SPOILED[what]
+    for name in ("cases", "table.c"):
+        (tmp_path / name).symlink_to(samples / name)
+    text, count = re.subn(pattern, replacement, (samples / "part0.cpp").read_text())
+    assert count > 0
+    (tmp_path / "part0.cpp").write_text(text)
+    done = run(tmp_path)
+    assert done.returncode != 0 and re.search(message, done.stdout + done.stderr), done.stdout[-2000:] + done.stderr[-2000:]
