@@ -72,7 +72,7 @@ bool is_wanted(const Layout& layout, Amount amount) {
 /// Of few, types other than float32 are for one case in so many: what differs is how they are read and
 /// written.
 int64_t one_case_in(at::ScalarType dtype, Amount amount) {
-  return amount != Amount::few || dtype == at::kFloat ? 1 : 4;
+  return amount != Amount::few || dtype == at::kFloat ? 1 : 8;
 }
 
 }  // namespace

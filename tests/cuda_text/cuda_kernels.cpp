@@ -49,8 +49,10 @@ void add_fused(kernel_cases::Kernels& kernels, const std::vector<fused_cases::Fu
   const ModuleTree none;
   for (const auto& each : cases) {
     const Traceable function = each.function;
-    kernels.add(capture({&function, each.inputs, &none, /*gradients=*/false}).graph, each.name + ":",
-                each.fails);
+    auto inputs = each.inputs;
+    for (auto& input : inputs)
+      if (each.gradients && input.is_floating_point()) input.requires_grad_();
+    kernels.add(capture({&function, inputs, &none, each.gradients}).graph, each.name + ":", each.fails);
   }
 }
 

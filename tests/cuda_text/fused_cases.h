@@ -16,7 +16,8 @@ struct Fused {
   std::string name;
   Tensors inputs;
   std::function<Tensors(const Tensors&)> function;
-  bool fails = false;  ///< an index is data, and may be out of range
+  bool fails = false;      ///< an index is data, and may be out of range
+  bool gradients = false;  ///< of all floating inputs, too
 };
 
 inline Tensor made(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -88,6 +89,16 @@ inline void add_columns(std::vector<Fused>& all, at::ScalarType dtype) {
   all.push_back({"transposed", {made({31, 64}, dtype)}, transposed});
 }
 
+inline void add_gradients(std::vector<Fused>& all, at::ScalarType dtype) {
+  for (const auto& sizes : std::vector<std::vector<int64_t>>{{19, 40}, {40, 17}, {3, 1032}, {2, 4099}}) {
+    const auto x = made(sizes, dtype), w = made({sizes.back()}, dtype);
+    const auto labels = at::randint(0, sizes.back(), {sizes[0]}, at::kLong);
+    all.push_back({"softmax and its gradient", {x}, softmax, false, true});
+    all.push_back({"layer norm and its gradient", {x, w, w.clone()}, layer_norm, false, true});
+    all.push_back({"cross entropy and its gradient", {x, labels}, cross_entropy, false, true});
+  }
+}
+
 /// Every layout and every way of waiting once.
 inline std::vector<Fused> samples() {
   const auto ids = at::randint(0, 11, {4, 9}, at::kLong);
@@ -116,6 +127,7 @@ inline std::vector<Fused> table() {
     add_rows(all, dtype);
     add_columns(all, dtype);
     add_positions(all, dtype);
+    if (dtype == at::kFloat || dtype == at::kBFloat16) add_gradients(all, dtype);
     all.push_back(
         {"cross entropy", {made({9, 50}, dtype), at::randint(0, 50, {9}, at::kLong)}, cross_entropy});
     all.push_back({"cross entropy, long",

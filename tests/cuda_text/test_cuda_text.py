@@ -46,6 +46,13 @@ def made(tmp_path_factory):
     shutil.rmtree(folder)  # large
 
 
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    make("samples", folder)
+    return folder
+
+
 def in_parallel(function, items):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
@@ -117,6 +124,13 @@ def test_nvrtc_compiles_kernels(made):
     expect_compiled(made)
 
 
+def test_nvrtc_refuses_what_is_wrong(samples, tmp_path):
+    text = (samples / "single.cu").read_text()
+    (tmp_path / "single.cu").write_text(text.replace("first < ", "first_one < ", 1))
+    assert log_of(nvrtc(), samples / "single.cu") is None
+    assert "first_one" in log_of(nvrtc(), tmp_path / "single.cu")
+
+
 def test_kernels_give_what_is_allowed(made):
     expect_right(made)
 
@@ -154,13 +168,6 @@ SPOILED = {
     "an access outside of a thread's array": (r"\[step \* 4 \+ k\]", "[step * 4 + k + 1]", "ended by a signal"),
     "an index that is not checked": (r"\*failed = mark;", "", "is not noticed"),
 }
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("samples")
-    make("samples", folder)
-    return folder
 
 
 def test_samples_are_right(samples):
