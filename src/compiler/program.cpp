@@ -291,6 +291,7 @@ void Program::check_unchanged(const ForwardPass& pass, const PartialBackward* pa
 std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last) const {
   std::vector<bool> absent;
+  absent.reserve(tangents.size());
   for (const auto& tangent : tangents) absent.push_back(!tangent.defined());
   const auto is_absent = [](bool flag) { return flag; };
   if (std::ranges::all_of(absent, is_absent)) return std::vector<at::Tensor>(captured_.gradients.size());

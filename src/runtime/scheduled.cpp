@@ -286,7 +286,8 @@ class Scheduled : public Executable {
   static void forget_failure(Frame& frame) noexcept {
     try {
       frame.context->take_failure();
-    } catch (const std::exception&) {  // the device is lost: the next call will say so
+    } catch (const std::exception& error) {  // the device is lost: the next call will say so, too
+      log(LogTopic::kernels, error.what());
     }
   }
 

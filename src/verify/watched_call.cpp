@@ -198,6 +198,7 @@ class ProgramCheck {
     const auto found = torch::autograd::grad(roots, leaves, tangents, /*retain_graph=*/true,
                                              /*create_graph=*/false, /*allow_unused=*/true);
     std::vector<at::Tensor> gradients;
+    gradients.reserve(then_.gradients.size());
     size_t next = 0;
     for (const auto& gradient : then_.gradients)
       gradients.push_back(given_[gradient.input].requires_grad() ? found[next++] : at::Tensor());

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "support/log.h"
 
 namespace graft::cuda {
 namespace {
@@ -94,7 +95,8 @@ std::vector<std::unique_ptr<runtime::Recording>> record_on_side_stream(
   } catch (...) {
     try {
       parts.back()->end();
-    } catch (const std::exception&) {  // what went wrong is said by the first error
+    } catch (const std::exception& error) {  // what went wrong is said by the first error
+      log(LogTopic::kernels, error.what());
     }
     cudaGetLastError();
     throw;

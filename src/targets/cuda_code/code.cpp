@@ -31,7 +31,7 @@ class Emitter {
     for (const auto& i : kernel_.code)
       if (i.once || i.over_rows || i.column) throw Error("[cuda] no code for reductions over rows yet");
     std::ostringstream text;
-    text << prelude() << "typedef " << (layout_.narrow ? "int" : "i64") << " idx;\n"
+    text << "typedef " << (layout_.narrow ? "int" : "i64") << " idx;\n"
          << "extern \"C\" __global__ void __launch_bounds__(" << layout_.threads() << ") kernel(";
     for (size_t i = 0; i < kernel_.buffers.size(); ++i)
       text << (kernel_.buffers[i].written ? "" : "const ") << memory_type(kernel_.buffers[i].dtype) << "* b"
@@ -400,7 +400,9 @@ class Emitter {
 
 }  // namespace
 
-std::string code_of(const Kernel& kernel) { return Emitter(kernel).run(); }
+std::string function_of(const Kernel& kernel) { return Emitter(kernel).run(); }
+
+std::string code_of(const Kernel& kernel) { return conversions() + (helpers() + function_of(kernel)); }
 
 std::string code_of(const codegen::Schedule& schedule) {
   std::string text;

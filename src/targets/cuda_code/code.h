@@ -20,6 +20,8 @@ struct Shape {
 /// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark`. Error for what
 /// has no code yet.
 std::string code_of(const codegen::Kernel& kernel);
+/// The same without what every kernel may use (expressions.h), which stands before it.
+std::string function_of(const codegen::Kernel& kernel);
 /// All kernels of a schedule, each after its loops.
 std::string code_of(const codegen::Schedule& schedule);
 /// How it is launched.

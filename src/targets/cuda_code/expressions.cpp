@@ -12,13 +12,17 @@ using codegen::Instruction;
 using codegen::Op;
 using ir::DType;
 
-const char* prelude() {
+const char* conversions() {
   return R"(typedef long long i64; typedef unsigned short u16;
 __device__ __forceinline__ float half_to_float(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
 __device__ __forceinline__ u16 float_to_half(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 __device__ __forceinline__ float bf16_to_float(u16 x) { return __int_as_float(static_cast<int>(x) << 16); }
 __device__ __forceinline__ u16 float_to_bf16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-template <class T> __device__ __forceinline__ T larger(T x, T y) { return x != x ? x : x > y ? x : y; }
+)";
+}
+
+const char* helpers() {
+  return R"(template <class T> __device__ __forceinline__ T larger(T x, T y) { return x != x ? x : x > y ? x : y; }
 template <class T> __device__ __forceinline__ T smaller(T x, T y) { return x != x ? x : x < y ? x : y; }
 template <class T> __device__ __forceinline__ T sign_of(T x) { return static_cast<T>((x > T(0)) - (x < T(0))); }
 template <class T> __device__ __forceinline__ T sigmoid_of(T x) { const T e = exp(-fabs(x)); return (x < T(0) ? e : T(1)) / (T(1) + e); }
@@ -97,7 +101,8 @@ std::string cast(DType from, DType to, const std::string& x) {
   if (to == DType::boolean) return "(" + x + " != 0)";
   const auto type = std::string(register_type(to));
   // Through a wide integer, as ATen's kernels go: what does not fit leaves its low bits.
-  if (ir::is_floating(from) && !ir::is_floating(to) && to != DType::i64) return type + "(i64(" + x + "))";
+  if (ir::is_floating(from) && !ir::is_floating(to) && to != DType::i64)
+    return "static_cast<" + type + ">(i64(" + x + "))";
   return "static_cast<" + type + ">(" + x + ")";
 }
 
@@ -172,11 +177,7 @@ std::string computed(const Instruction& i, const std::vector<std::string>& a) {
   const auto between = [&](const char* sign) { return "(" + a[0] + " " + sign + " " + a[1] + ")"; };
   switch (i.op) {
     case Op::cast:
-      return i.dtype == DType::boolean  ? "(" + a[0] + " != 0)"
-             : i.dtype == DType::f64    ? "double(" + a[0] + ")"
-             : ir::is_floating(i.dtype) ? "float(" + a[0] + ")"
-             : i.dtype == DType::i64    ? "i64(" + a[0] + ")"
-                                        : std::string(register_type(i.dtype)) + "(i64(" + a[0] + "))";
+      return cast(DType::f64, i.dtype, a[0]);  // right for what comes from whole numbers, too
     case Op::round_half:
       return "half_to_float(float_to_half(" + a[0] + "))";
     case Op::round_bf16:

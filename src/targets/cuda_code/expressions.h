@@ -7,8 +7,10 @@
 
 namespace graft::cuda {
 
-/// What every kernel may use.
-const char* prelude();
+/// What every kernel may use, before it: types and half numbers, which are a GPU's own instructions
+/// (tests/cuda_text has others in their place), and what is plain C++ over them.
+const char* conversions();
+const char* helpers();
 
 /// Half numbers are floats in registers, and two bytes in memory.
 const char* register_type(ir::DType dtype);

@@ -1,0 +1,217 @@
+// CUDA C++ as graft generates it, compiled as plain C++ and run on the CPU: what takes the place of the GPU.
+//
+// Blocks run one after the other. The threads of a block are fibers: one runs until it waits for others or
+// leaves. A warp goes on as long as it can before the next one does, and the order of warps and of threads
+// turns round after each barrier, so that results are wrong where a barrier is missing. The process ends when
+// threads wait for some that never come.
+//
+// Blocks that never wait run without fibers.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+#define __shared__ static
+
+struct uint2 {
+  alignas(8) unsigned x;
+  unsigned y;
+};
+struct uint4 {
+  alignas(16) unsigned x;
+  unsigned y, z, w;
+};
+
+namespace shim {
+
+struct Place {
+  unsigned x;
+};
+
+enum { warp = 32, most_threads = 1024, stack_bytes = 64 * 1024 };
+enum What { runs, in_block_barrier, in_warp_barrier, has_left };
+
+struct Thread {
+  ucontext_t context;
+  What what;
+  int line;  // where it waits
+};
+
+struct State {
+  Place thread, block, blocks, threads;
+  bool fibers;
+  ucontext_t scheduler;
+  Thread* all;
+  char* stacks;
+  void (*body)(void*);
+  void* argument;
+  // Of each warp: what its lanes give to each other. Two sets take turns, so that one can be filled while
+  // the other is still being read.
+  uint64_t given[most_threads / warp][2][warp];
+  int set[most_threads];
+};
+inline State state;
+
+[[noreturn]] inline void fail(const char* what) {
+  int counts[4] = {}, line = 0;
+  if (state.all)
+    for (unsigned i = 0; i < state.threads.x; ++i) {
+      ++counts[state.all[i].what];
+      if (state.all[i].what == in_block_barrier || state.all[i].what == in_warp_barrier)
+        line = state.all[i].line;
+    }
+  fprintf(stderr, "block %u: %s: of %u threads %d wait for the block, %d for a warp, %d have left; line %d\n",
+          state.block.x, what, state.threads.x, counts[in_block_barrier], counts[in_warp_barrier],
+          counts[has_left], line);
+  abort();
+}
+
+inline void wait(What what, int line) {
+  if (!state.fibers) fail("a thread waits, but the kernel is said not to");
+  auto& mine = state.all[state.thread.x];
+  mine.what = what;
+  mine.line = line;
+  swapcontext(&mine.context, &state.scheduler);
+}
+
+inline void start_thread() {
+  state.body(state.argument);
+  state.all[state.thread.x].what = has_left;
+}  // and on to the scheduler (uc_link)
+
+/// Those who all wait at the same place may go on. Whether there are any.
+inline bool let_go(What what, unsigned begin, unsigned end) {
+  const int line = state.all[begin].line;
+  for (unsigned i = begin; i < end; ++i) {
+    if (state.all[i].what != what) return false;
+    if (state.all[i].line != line) fail("threads wait at different places");
+  }
+  for (unsigned i = begin; i < end; ++i) state.all[i].what = runs;
+  return true;
+}
+
+/// As far as it comes without other warps.
+inline void run_warp(unsigned first, bool back) {
+  do {
+    for (unsigned n = 0; n < warp; ++n) {
+      const unsigned i = back ? first + warp - 1 - n : first + n;
+      if (state.all[i].what != runs) continue;
+      state.thread.x = i;
+      swapcontext(&state.scheduler, &state.all[i].context);
+    }
+  } while (let_go(in_warp_barrier, first, first + warp));
+}
+
+inline void run_fibers() {
+  const unsigned count = state.threads.x;
+  for (unsigned i = 0; i < count; ++i) {
+    auto& thread = state.all[i];
+    thread.what = runs;
+    state.set[i] = 0;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = state.stacks + size_t(i) * stack_bytes;
+    thread.context.uc_stack.ss_size = stack_bytes;
+    thread.context.uc_link = &state.scheduler;
+    makecontext(&thread.context, start_thread, 0);
+  }
+  for (bool back = false;; back = !back) {
+    for (unsigned n = 0; n < count; n += warp) run_warp(back ? count - warp - n : n, back);
+    unsigned left = 0;
+    for (unsigned i = 0; i < count; ++i) left += state.all[i].what == has_left;
+    if (left == count) return;
+    if (!let_go(in_block_barrier, 0, count)) fail("threads wait for some that do not come");
+  }
+}
+
+struct Launch {
+  unsigned blocks, threads;
+  bool fibers;
+};
+
+/// The blocks from `begin` to before `end`.
+template <class Body>
+void run_blocks(const Launch& launch, int64_t begin, int64_t end, Body body) {
+  state.blocks.x = launch.blocks;
+  state.threads.x = launch.threads;
+  state.fibers = launch.fibers;
+  state.body = [](void* argument) { (*static_cast<Body*>(argument))(); };
+  state.argument = &body;
+  if (launch.fibers && !state.all) {
+    state.all = static_cast<Thread*>(calloc(most_threads, sizeof(Thread)));
+    state.stacks = static_cast<char*>(malloc(size_t(most_threads) * stack_bytes));
+    if (!state.all || !state.stacks) exit(2);
+  }
+  for (int64_t block = begin; block < end; ++block) {
+    state.block.x = static_cast<unsigned>(block);
+    if (launch.fibers)
+      run_fibers();
+    else
+      for (state.thread.x = 0; state.thread.x < launch.threads; ++state.thread.x) body();
+  }
+}
+
+template <class T>
+T exchanged(T x, int distance, int line) {
+  static_assert(sizeof(T) <= 8);
+  const unsigned me = state.thread.x;
+  const int set = state.set[me] = 1 - state.set[me];
+  auto& given = state.given[me / warp][set];
+  memcpy(&given[me % warp], &x, sizeof x);
+  wait(in_warp_barrier, line);
+  memcpy(&x, &given[(me % warp) ^ static_cast<unsigned>(distance)], sizeof x);
+  return x;
+}
+
+template <class To, class From>
+To with_bits_of(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  To y;
+  memcpy(&y, &x, sizeof y);
+  return y;
+}
+
+}  // namespace shim
+
+#define threadIdx shim::state.thread
+#define blockIdx shim::state.block
+#define blockDim shim::state.threads
+#define gridDim shim::state.blocks
+#define __syncthreads() shim::wait(shim::in_block_barrier, __LINE__)
+#define __syncwarp() shim::wait(shim::in_warp_barrier, __LINE__)
+#define __shfl_xor_sync(mask, x, distance) shim::exchanged(x, distance, __LINE__)
+#define __int_as_float(x) shim::with_bits_of<float>(static_cast<int>(x))
+#define __longlong_as_double(x) shim::with_bits_of<double>(static_cast<long long>(x))
+
+// In the place of cuda::conversions(). Rounded to the nearest, ties to even.
+typedef long long i64;
+typedef unsigned short u16;
+inline float half_to_float(u16 x) {
+  const int exponent = x >> 10 & 31, digits = x & 1023;
+  const float size = exponent == 31  ? (digits ? NAN : INFINITY)
+                     : exponent == 0 ? digits * 0x1p-24f
+                                     : ldexpf(float(1024 + digits), exponent - 25);
+  return x & 0x8000 ? -size : size;
+}
+inline u16 float_to_half(float x) {
+  const auto sign = static_cast<u16>(shim::with_bits_of<uint32_t>(x) >> 16 & 0x8000);
+  const float size = fabsf(x);
+  if (x != x) return 0x7fff;
+  if (size >= 65520) return sign | 0x7c00;
+  if (size < 0x1p-14f) return sign | static_cast<u16>(rintf(size * 0x1p24f));
+  const int exponent = ilogbf(size);  // digits that round up to the next power carry into the exponent
+  return sign |
+         static_cast<u16>(((exponent + 14) << 10) + static_cast<int>(rintf(ldexpf(size, 10 - exponent))));
+}
+inline float bf16_to_float(u16 x) { return shim::with_bits_of<float>(uint32_t(x) << 16); }
+inline u16 float_to_bf16(float x) {
+  const auto bits = shim::with_bits_of<uint32_t>(x);
+  if (x != x) return 0x7fff;
+  return static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
