@@ -56,8 +56,8 @@ class Partitioner {
     for (const auto* value : chosen_.saved) made.saved_bytes += value->type().bytes();
     for (size_t i = 0; i < nodes_.size(); ++i) made.recomputed += runs_again(i);
     find_what_is_read_again(made);
-    verify(made.forward);
-    verify(made.backward);
+    ir::verify(made.forward);
+    ir::verify(made.backward);
     return made;
   }
 

@@ -33,9 +33,9 @@ TEST(CopyNode, EveryNodeMakesTheSameGraph) {
   auto copy = with_inputs_of(source, map);
   for (const auto& node : source.nodes()) copy_node(*node, copy, map);
   for (const auto* result : source.results()) copy.add_result(result ? map.at(result) : nullptr);
-  verify(copy);
+  ir::verify(copy);
   EXPECT_EQ(to_string(copy), kSource);
-  verify(source);  // nobody there has a user in the other graph
+  ir::verify(source);  // nobody there has a user in the other graph
   EXPECT_EQ(to_string(source), kSource);
 }
 
@@ -96,7 +96,7 @@ TEST(CopyNode, ArgumentsAndTypesMayDiffer) {
   auto types = types_of(two);
   types[0].dtype = DType::f64;
   const auto& twin = copy_node(two, std::move(arguments), std::move(types), copy, map);
-  verify(copy);
+  ir::verify(copy);
   EXPECT_EQ(to_string(twin),
             "%3: f64[2, 3], %4: i64[2] = t::two(self=%0, flag=true, dtype=f64)  # model.layers.3");
   EXPECT_EQ(map.at(&two.output(0)), &twin.output(0));
@@ -108,7 +108,7 @@ TEST(CopyNode, no_copy_over_a_value_that_is_not_in_the_map) {
   auto copy = with_inputs_of(source, map);
   EXPECT_THROW(copy_node(node_at(source, 1), copy, map), std::out_of_range);
   EXPECT_TRUE(copy.nodes().empty());
-  verify(copy);
+  ir::verify(copy);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ GgufHeader parse(const std::string& file) {
   return parse_gguf_header(std::as_bytes(std::span(file)), "x.gguf");
 }
 
-void expect_error(const std::string& file, std::initializer_list<const char*> words) {
+void expect_gguf_error(const std::string& file, std::initializer_list<const char*> words) {
   try {
     parse(file);
     ADD_FAILURE() << "accepted, should say " << *words.begin();
@@ -89,50 +89,51 @@ TEST(Gguf, ReadsTensorsOutermostDimensionFirst) {
 }
 
 TEST(Gguf, RefusesWhatIsNoGguf) {
-  expect_error("", {"at byte 0", "not a GGUF file"});
-  expect_error("version https://git-lfs", {"git lfs pull"});
-  expect_error(head(0, 0, 1), {"version 1", "2 and 3"});
-  expect_error(head(0, 0, 0x03000000), {"big-endian"});
-  expect_error(head(0, 0).substr(0, 20), {"metadata entries", "truncated"});
+  expect_gguf_error("", {"at byte 0", "not a GGUF file"});
+  expect_gguf_error("version https://git-lfs", {"git lfs pull"});
+  expect_gguf_error(head(0, 0, 1), {"version 1", "2 and 3"});
+  expect_gguf_error(head(0, 0, 0x03000000), {"big-endian"});
+  expect_gguf_error(head(0, 0).substr(0, 20), {"metadata entries", "truncated"});
 }
 
 TEST(Gguf, RefusesCountsBeyondTheFile) {
-  expect_error(head(~uint64_t{0}, 0), {"18446744073709551615 tensors", "more than"});
-  expect_error(head(0, 1000), {"1000 metadata entries", "more than the 0 bytes"});
-  expect_error(head(0, 1) + entry("a", 9, bytes_of(8u) + bytes_of(uint64_t{1} << 60) + std::string(50, 'x')),
-               {"\"a\"", "more than the 50 bytes"});
-  expect_error(head(0, 1) + bytes_of(~uint64_t{0}) + std::string(20, 'x'), {"a metadata key", "needs"});
+  expect_gguf_error(head(~uint64_t{0}, 0), {"18446744073709551615 tensors", "more than"});
+  expect_gguf_error(head(0, 1000), {"1000 metadata entries", "more than the 0 bytes"});
+  expect_gguf_error(
+      head(0, 1) + entry("a", 9, bytes_of(8u) + bytes_of(uint64_t{1} << 60) + std::string(50, 'x')),
+      {"\"a\"", "more than the 50 bytes"});
+  expect_gguf_error(head(0, 1) + bytes_of(~uint64_t{0}) + std::string(20, 'x'), {"a metadata key", "needs"});
 }
 
 TEST(Gguf, RefusesBadMetadata) {
-  expect_error(head(0, 2) + number("a", 1) + number("a", 1), {"\"a\" appears twice"});
-  expect_error(head(0, 1) + entry("abc", 13, "12345678"), {"\"abc\"", "unknown kind 13"});
-  expect_error(head(0, 1) + entry("a", 9, bytes_of(9u) + bytes_of(uint64_t{0})), {"list of lists"});
-  expect_error(head(0, 1) + entry("a", 9, bytes_of(77u) + bytes_of(uint64_t{0})),
-               {"list of the unknown kind 77"});
-  expect_error(head(0, 1) + entry("abc", 7, "\x02"), {"true or false", "2"});
-  expect_error(head(0, 1) + string("abc", "\xff"), {"\"abc\" is not UTF-8"});
-  expect_error(head(0, 1) + entry("", 4, bytes_of(1u)), {"key of 0 bytes"});
-  expect_error(head(0, 1) + entry("a", 10, bytes_of(~uint64_t{0})), {"too large for 64 bits with sign"});
+  expect_gguf_error(head(0, 2) + number("a", 1) + number("a", 1), {"\"a\" appears twice"});
+  expect_gguf_error(head(0, 1) + entry("abc", 13, "12345678"), {"\"abc\"", "unknown kind 13"});
+  expect_gguf_error(head(0, 1) + entry("a", 9, bytes_of(9u) + bytes_of(uint64_t{0})), {"list of lists"});
+  expect_gguf_error(head(0, 1) + entry("a", 9, bytes_of(77u) + bytes_of(uint64_t{0})),
+                    {"list of the unknown kind 77"});
+  expect_gguf_error(head(0, 1) + entry("abc", 7, "\x02"), {"true or false", "2"});
+  expect_gguf_error(head(0, 1) + string("abc", "\xff"), {"\"abc\" is not UTF-8"});
+  expect_gguf_error(head(0, 1) + entry("", 4, bytes_of(1u)), {"key of 0 bytes"});
+  expect_gguf_error(head(0, 1) + entry("a", 10, bytes_of(~uint64_t{0})), {"too large for 64 bits with sign"});
   for (const uint32_t alignment : {0u, 3u, 48u})
-    expect_error(head(0, 1) + number("general.alignment", alignment), {"power of two"});
-  expect_error(head(0, 1) + string("general.alignment", "x"), {"must be an integer"});
+    expect_gguf_error(head(0, 1) + number("general.alignment", alignment), {"power of two"});
+  expect_gguf_error(head(0, 1) + string("general.alignment", "x"), {"must be an integer"});
 }
 
 TEST(Gguf, RefusesBadTensors) {
   const auto one = [](const std::string& entry, size_t data = 64) {
     return with_data(head(1, 0) + entry, data);
   };
-  expect_error(one(tensor("a", {1, 1, 1, 1, 1}, 0, 0)), {"\"a\"", "5 dimensions"});
-  expect_error(one(tensor("a", {4}, 10, 0)), {"type 10 (Q2_K)", "known are F32"});
-  expect_error(one(tensor("a", {4}, 99, 0)), {"type 99 (of an unknown kind)"});
-  expect_error(one(tensor("a", {33}, 8, 0)), {"rows of 33", "blocks of 32", "Q8_0"});
-  expect_error(one(tensor("a", {}, 8, 0)), {"blocks of 32"});
-  expect_error(one(tensor("a", {uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0)), {"overflows 64 bits"});
-  expect_error(one(tensor("a", {uint64_t{1} << 62}, 0, 0)), {"overflows 64 bits"});
-  expect_error(one(tensor("a", {~uint64_t{0}}, 0, 0)), {"too large for 64 bits with sign"});
-  expect_error(one(tensor("", {4}, 0, 0)), {"name of 0 bytes"});
-  expect_error(one(tensor(std::string(65, 'n'), {4}, 0, 0)), {"name of 65 bytes"});
+  expect_gguf_error(one(tensor("a", {1, 1, 1, 1, 1}, 0, 0)), {"\"a\"", "5 dimensions"});
+  expect_gguf_error(one(tensor("a", {4}, 10, 0)), {"type 10 (Q2_K)", "known are F32"});
+  expect_gguf_error(one(tensor("a", {4}, 99, 0)), {"type 99 (of an unknown kind)"});
+  expect_gguf_error(one(tensor("a", {33}, 8, 0)), {"rows of 33", "blocks of 32", "Q8_0"});
+  expect_gguf_error(one(tensor("a", {}, 8, 0)), {"blocks of 32"});
+  expect_gguf_error(one(tensor("a", {uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0)), {"overflows 64 bits"});
+  expect_gguf_error(one(tensor("a", {uint64_t{1} << 62}, 0, 0)), {"overflows 64 bits"});
+  expect_gguf_error(one(tensor("a", {~uint64_t{0}}, 0, 0)), {"too large for 64 bits with sign"});
+  expect_gguf_error(one(tensor("", {4}, 0, 0)), {"name of 0 bytes"});
+  expect_gguf_error(one(tensor(std::string(65, 'n'), {4}, 0, 0)), {"name of 65 bytes"});
 }
 
 TEST(Gguf, RefusesTensorsThatDoNotFollowEachOther) {
@@ -141,15 +142,15 @@ TEST(Gguf, RefusesTensorsThatDoNotFollowEachOther) {
   };
   EXPECT_EQ(parse(two(0, 32, 48)).tensors.size(), 2u);
   EXPECT_EQ(parse(two(0, 32, 64)).tensors.size(), 2u);
-  expect_error(two(0, 16, 64), {"\"b\" has offset 16 where 32 is next"});
-  expect_error(two(0, 0, 64), {"\"b\" has offset 0"});
-  expect_error(two(0, 64, 96), {"\"b\" has offset 64"});
-  expect_error(two(32, 0, 96), {"\"a\" has offset 32"});
-  expect_error(two(0, 32, 47), {"\"b\"", "beyond the data", "47"});
-  expect_error(two(0, 32, 65), {"1 bytes after the last tensor"});
-  expect_error(with_data(head(2, 0) + tensor("a", {4}, 0, 0) + tensor("a", {4}, 0, 32), 48),
-               {"\"a\" appears twice"});
-  expect_error(with_data(head(0, 0), 8), {"no tensors"});
+  expect_gguf_error(two(0, 16, 64), {"\"b\" has offset 16 where 32 is next"});
+  expect_gguf_error(two(0, 0, 64), {"\"b\" has offset 0"});
+  expect_gguf_error(two(0, 64, 96), {"\"b\" has offset 64"});
+  expect_gguf_error(two(32, 0, 96), {"\"a\" has offset 32"});
+  expect_gguf_error(two(0, 32, 47), {"\"b\"", "beyond the data", "47"});
+  expect_gguf_error(two(0, 32, 65), {"1 bytes after the last tensor"});
+  expect_gguf_error(with_data(head(2, 0) + tensor("a", {4}, 0, 0) + tensor("a", {4}, 0, 32), 48),
+                    {"\"a\" appears twice"});
+  expect_gguf_error(with_data(head(0, 0), 8), {"no tensors"});
 }
 
 /// Metadata of a Llama, with changes.

@@ -21,7 +21,7 @@ constexpr auto kEverything = R"(graph(%0 "x": f32[2, 3],
 
 TEST(Ir, TextRoundTrips) {
   const auto graph = parse(kEverything);
-  verify(graph);
+  ir::verify(graph);
   EXPECT_EQ(to_string(graph), kEverything);
   EXPECT_EQ(to_string(parse(to_string(graph))), kEverything);
 }
@@ -79,9 +79,9 @@ TEST(Ir, ReplacingAndErasingKeepUsersRight) {
   EXPECT_THROW(graph.erase(first), std::logic_error);
   EXPECT_EQ(first.output().users().size(), 2u);
   graph.replace_uses(first.output(), *graph.inputs()[0]);
-  verify(graph);
+  ir::verify(graph);
   graph.erase(first);
-  verify(graph);
+  ir::verify(graph);
   EXPECT_EQ(to_string(graph), R"(graph(%0 "x": f32[2]) {
   %2: f32[2] = t::b(l=tensors[%0, %0], self=%0)
   return (%2, %0)
@@ -95,7 +95,7 @@ TEST(Ir, NodesGoWhereTheyAreAsked) {
   auto& made =
       graph.add_node("t::a", {{"self", graph.inputs()[0].get()}}, {contiguous(DType::f32, {2})}, &last);
   graph.set_argument(last, 0, &made.output());
-  verify(graph);
+  ir::verify(graph);
   EXPECT_EQ(graph.nodes().front()->op(), "t::a");
 }
 
@@ -108,7 +108,7 @@ TEST(Ir, VerifierSeesUseBeforeDefinition) {
 )");
   Node &first = *graph.nodes().front(), &second = *graph.nodes().back();
   graph.set_argument(first, 0, &second.output());
-  EXPECT_THROW(verify(graph), std::logic_error);
+  EXPECT_THROW(ir::verify(graph), std::logic_error);
 }
 
 TEST(Ir, ContiguityIsTorchs) {

@@ -22,7 +22,8 @@ std::string error_of(std::string_view text, JsonLimits limits = {}) {
   return "";
 }
 
-void expect_error(std::string_view text, std::initializer_list<const char*> words, JsonLimits limits = {}) {
+void expect_json_error(std::string_view text, std::initializer_list<const char*> words,
+                       JsonLimits limits = {}) {
   const std::string what = error_of(text, limits);
   EXPECT_TRUE(what.starts_with("[json] x.json: ")) << text << " -> " << what;
   for (const char* word : words) EXPECT_NE(what.find(word), what.npos) << word << " not in: " << what;
@@ -44,51 +45,51 @@ TEST(Json, LargeIntegersBecomeDoubles) {  // tokenizer_config.json: "model_max_l
 }
 
 TEST(Json, RefusesBrokenSyntaxWithLineAndByte) {
-  expect_error("{\"a\": 1,\n \"b\" 2}", {"invalid JSON", "line 2", "near byte 16"});
-  expect_error("", {"invalid JSON", "end of input"});
-  expect_error("   ", {"invalid JSON"});
-  expect_error("{\"a\":", {"invalid JSON", "end of input"});
-  expect_error("{'a': 1}", {"invalid JSON"});
-  expect_error("[1,]", {"invalid JSON"});
-  expect_error("[01]", {"invalid JSON"});
-  expect_error("[1e999]", {"invalid JSON", "overflow"});
-  expect_error("[NaN]", {"invalid JSON"});
-  expect_error("[Infinity]", {"invalid JSON"});
-  expect_error("{} // comment", {"invalid JSON"});
-  expect_error("\"a\nb\"", {"invalid JSON"});
+  expect_json_error("{\"a\": 1,\n \"b\" 2}", {"invalid JSON", "line 2", "near byte 16"});
+  expect_json_error("", {"invalid JSON", "end of input"});
+  expect_json_error("   ", {"invalid JSON"});
+  expect_json_error("{\"a\":", {"invalid JSON", "end of input"});
+  expect_json_error("{'a': 1}", {"invalid JSON"});
+  expect_json_error("[1,]", {"invalid JSON"});
+  expect_json_error("[01]", {"invalid JSON"});
+  expect_json_error("[1e999]", {"invalid JSON", "overflow"});
+  expect_json_error("[NaN]", {"invalid JSON"});
+  expect_json_error("[Infinity]", {"invalid JSON"});
+  expect_json_error("{} // comment", {"invalid JSON"});
+  expect_json_error("\"a\nb\"", {"invalid JSON"});
 }
 
 TEST(Json, RefusesDuplicateKeys) {
-  expect_error("{\"a\": 1, \"b\": {\"a\": 2}, \"a\": 3}", {"\"a\"", "twice", "near byte 27"});
-  expect_error("{\"a\": 1, \"\\u0061\": 3}", {"\"a\"", "twice"});
+  expect_json_error("{\"a\": 1, \"b\": {\"a\": 2}, \"a\": 3}", {"\"a\"", "twice", "near byte 27"});
+  expect_json_error("{\"a\": 1, \"\\u0061\": 3}", {"\"a\"", "twice"});
   EXPECT_EQ(error_of("[{\"a\": 1}, {\"a\": 1}]"), "");
 }
 
 TEST(Json, RefusesTrailingGarbage) {
-  expect_error("{} {}", {"invalid JSON", "near byte"});
-  expect_error("1 2", {"invalid JSON"});
-  expect_error(std::string_view("{}\0", 3), {"NUL", "near byte 2"});
-  expect_error(std::string_view("{}\0 garbage", 11), {"NUL"});
+  expect_json_error("{} {}", {"invalid JSON", "near byte"});
+  expect_json_error("1 2", {"invalid JSON"});
+  expect_json_error(std::string_view("{}\0", 3), {"NUL", "near byte 2"});
+  expect_json_error(std::string_view("{}\0 garbage", 11), {"NUL"});
 }
 
 TEST(Json, RefusesWhatIsNotUtf8) {
-  expect_error("\"\xff\"", {"invalid JSON", "UTF-8"});
-  expect_error("\"\xc0\x80\"", {"invalid JSON", "UTF-8"});      // overlong
-  expect_error("\"\xed\xa0\x80\"", {"invalid JSON", "UTF-8"});  // a surrogate
-  expect_error("\"\\ud800\"", {"invalid JSON", "surrogate"});
-  expect_error("\xEF\xBB\xBF{}", {"byte order mark"});
+  expect_json_error("\"\xff\"", {"invalid JSON", "UTF-8"});
+  expect_json_error("\"\xc0\x80\"", {"invalid JSON", "UTF-8"});      // overlong
+  expect_json_error("\"\xed\xa0\x80\"", {"invalid JSON", "UTF-8"});  // a surrogate
+  expect_json_error("\"\\ud800\"", {"invalid JSON", "surrogate"});
+  expect_json_error("\xEF\xBB\xBF{}", {"byte order mark"});
 }
 
 TEST(Json, DepthIsCappedWithoutRecursion) {
-  expect_error(std::string(10'000'000, '['), {"nested too deeply", "64"});
+  expect_json_error(std::string(10'000'000, '['), {"nested too deeply", "64"});
   const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_EQ(error_of(nested(64)), "");
-  expect_error(nested(65), {"nested too deeply"});
-  expect_error("{\"a\":{\"a\":1}}", {"nested too deeply, more than 1"}, {.max_depth = 1});
+  expect_json_error(nested(65), {"nested too deeply"});
+  expect_json_error("{\"a\":{\"a\":1}}", {"nested too deeply, more than 1"}, {.max_depth = 1});
 }
 
 TEST(Json, SizeIsCapped) {
-  expect_error("[1, 2, 3]", {"9 bytes", "8 allowed"}, {.max_bytes = 8});
+  expect_json_error("[1, 2, 3]", {"9 bytes", "8 allowed"}, {.max_bytes = 8});
   EXPECT_EQ(error_of("[1, 2, 3]", {.max_bytes = 9}), "");
 }
 

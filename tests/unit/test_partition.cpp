@@ -199,7 +199,7 @@ TEST(Recompute, AStepComputesAgainBehindItsBoundary) {
 }
 )");
   const auto joined = with_recomputation(step, 1);
-  verify(joined);
+  ir::verify(joined);
   const auto wanted = ir::parse(R"(graph(%0 "w": f32[8, 8], %1 "x": f32[4, 8]) {
   %2: f32[4, 8] = aten::mm(self=%1, mat2=%0)
   %3: f32[4, 8] = aten::sigmoid(self=%2)
