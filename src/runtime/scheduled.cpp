@@ -71,11 +71,26 @@ class Scheduled : public Executable {
   std::string describe() const override { return text_; }
 
  private:
-  std::vector<at::Tensor> run_plainly(std::vector<at::Tensor> inputs, bool in_place) {
-    const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
+  /// A frame over the memory of this run, with its inputs.
+  std::unique_ptr<Frame> begin(const runtime::ArenaPool::Loan& memory, std::vector<at::Tensor>& inputs) {
     auto frame = take();
     frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), device_.place()));
     std::move(inputs.begin(), inputs.end(), frame->table.begin());
+    return frame;
+  }
+
+  std::vector<at::Tensor> end(Frame& frame, bool in_place) const {
+    for (const size_t slot : program_.last_views) make(slot, frame, in_place);
+    std::vector<at::Tensor> results;
+    results.reserve(program_.results.size());
+    for (const size_t slot : program_.results)
+      results.push_back(slot == none ? at::Tensor() : frame.table[slot]);
+    return results;
+  }
+
+  std::vector<at::Tensor> run_plainly(std::vector<at::Tensor> inputs, bool in_place) {
+    const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
+    auto frame = begin(memory, inputs);
     std::vector<at::Tensor> results;
     size_t next = 0;  // the action that is to be done
     try {
@@ -88,10 +103,7 @@ class Scheduled : public Executable {
         for (; next < program_.actions.size(); ++next) checked(program_.actions[next], *frame, in_place);
       }
       check_failure(*frame->context);
-      for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
-      results.reserve(program_.results.size());
-      for (const size_t slot : program_.results)
-        results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
+      results = end(*frame, in_place);
     } catch (const std::exception& error) {
       forget_failure(*frame);
       give_back(std::move(frame));
@@ -119,10 +131,8 @@ class Scheduled : public Executable {
                                  const std::shared_ptr<runtime::RunContext>& context,
                                  const runtime::Device::Cut& cut) {
     const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
-    auto frame = take();
+    auto frame = begin(memory, inputs);
     const auto own = std::exchange(frame->context, context);
-    frame->arena.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(memory.start(), device_.place()));
-    std::move(inputs.begin(), inputs.end(), frame->table.begin());
     std::vector<at::Tensor> results;
     std::exception_ptr failed;
     try {
@@ -131,9 +141,7 @@ class Scheduled : public Executable {
         if (in_place && &action == first_write_ && last_check_) cut();
         perform(action, *frame, in_place);
       }
-      for (const size_t slot : program_.last_views) make(slot, *frame, in_place);
-      for (const size_t slot : program_.results)
-        results.push_back(slot == none ? at::Tensor() : frame->table[slot]);
+      results = end(*frame, in_place);
     } catch (...) {
       failed = std::current_exception();
     }

@@ -11,18 +11,15 @@
 #include <llvm/IR/Module.h>
 #include <llvm/Support/TargetSelect.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iostream>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "arch/kernel_cases.h"
+#include "support/in_parallel.h"
 #include "targets/cpu/emit.h"
 #include "targets/targets.h"
 
@@ -71,26 +68,6 @@ std::string object_of(const Kernel& kernel, const cpu::Plan& plan, const std::st
   cpu::set_target(module, host);
   cpu::emit(module, kernel, plan, symbol, host);
   return cpu::compile_object(module, host);
-}
-
-/// Runs body(0) ... body(count - 1) on all cores; the first exception comes out.
-void in_parallel(size_t count, const std::function<void(size_t)>& body) {
-  std::atomic<size_t> next{0};
-  std::mutex guard;
-  std::exception_ptr failed;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) try {
-        body(i);
-      } catch (...) {
-        const std::lock_guard<std::mutex> lock(guard);
-        if (!failed) failed = std::current_exception();
-      }
-  };
-  std::vector<std::thread> workers;
-  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) workers.emplace_back(work);
-  work();
-  for (auto& worker : workers) worker.join();
-  if (failed) std::rethrow_exception(failed);
 }
 
 void write_level(const std::filesystem::path& folder, const Level& level,

@@ -3,18 +3,15 @@
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "cache/disk_cache.h"
 #include "generator_hash.h"
 #include "graft/error.h"
 #include "support/env.h"
 #include "support/hash.h"
+#include "support/in_parallel.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 #include "targets/cpu/trial.h"
@@ -52,28 +49,6 @@ void expect_right(const TunedKernel& kernel, KernelFunction function) {
               ". Please report it with this text; until then compile with backend=aot_eager. LLVM " +
               llvm_version() + ", " + host().cpu + ", " + host().features + "\n" + to_string(kernel.tuning) +
               to_string(*kernel.kernel));
-}
-
-/// Runs body(0) ... body(count - 1) on several threads; the first exception comes out.
-void in_parallel(size_t count, const std::function<void(size_t)>& body) {
-  const auto most = env_number("GRAFT_COMPILE_THREADS").value_or(std::thread::hardware_concurrency());
-  const size_t threads = std::min<size_t>(count, static_cast<size_t>(std::max<int64_t>(most, 1)));
-  std::atomic<size_t> next{0};
-  std::mutex guard;
-  std::exception_ptr failed;
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) try {
-        body(i);
-      } catch (...) {
-        const std::lock_guard<std::mutex> lock(guard);
-        if (!failed) failed = std::current_exception();
-      }
-  };
-  std::vector<std::thread> workers;
-  for (size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-  work();
-  for (auto& worker : workers) worker.join();
-  if (failed) std::rethrow_exception(failed);
 }
 
 /// Kernels that this process has already: a model's forward in another program shares most of them.

@@ -1,14 +1,11 @@
-#include <algorithm>
-#include <atomic>
-#include <future>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "cache/disk_cache.h"
 #include "support/hash.h"
+#include "support/in_parallel.h"
 #include "targets/cuda/device.h"
 #include "targets/cuda/module.h"
 #include "targets/cuda_code/code.h"
@@ -64,17 +61,7 @@ class CudaTarget : public Target {
         missing.emplace_back(&text, &object);
       }
     }
-    std::atomic<size_t> next{0};
-    const auto work = [&] {
-      for (size_t i = next++; i < missing.size(); i = next++)
-        *missing[i].second = compile_text(*missing[i].first);
-    };
-    const size_t threads =
-        std::min<size_t>(missing.size(), std::max(1U, std::thread::hardware_concurrency()));
-    std::vector<std::future<void>> others;
-    for (size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
-    work();
-    for (auto& other : others) other.get();
+    in_parallel(missing.size(), [&](size_t i) { *missing[i].second = compile_text(*missing[i].first); });
     if (use_cache)
       for (const auto& [text, object] : missing) cache::shared_cache().put(key_of(*text), *object);
     return objects;
