@@ -4,6 +4,7 @@
 
 #include "codegen/lower_tables.h"
 #include "ir/arguments.h"
+#include "ir/op_traits.h"
 
 namespace graft::codegen {
 namespace {
@@ -150,10 +151,16 @@ double scalar(const Node& n, std::string_view name, double standard) {
   return ir::number_of(n, name).value_or(standard);
 }
 
+/// An argument of a difference: rounded as eager code rounds it, where both sides must be the same number.
+int term(Lowering& l, const Node& n, std::string_view name, const Place& p) {
+  return ir::is_distance_from_own_mean(n) ? l.stored_argument(n, name, p, out(n))
+                                          : l.argument(n, name, p, out(n));
+}
+
 int add_scaled(Lowering& l, const Node& n, const Place& p, bool negative) {
   const Math m{l, out(n)};
-  const int a = l.argument(n, "self", p, out(n));
-  int b = l.argument(n, "other", p, out(n));
+  const int a = term(l, n, "self", p);
+  int b = term(l, n, "other", p);
   if (const auto alpha = ir::number_of(n, "alpha"); alpha && *alpha != 1)
     b = m.mul(b, l.constant(out(n), *alpha));
   return negative ? m.sub(a, b) : m.add(a, b);
@@ -287,9 +294,9 @@ int copy(Lowering& l, const Node& n, const Place& p) {
 
 int rsub(Lowering& l, const Node& n, const Place& p) {
   const Math m{l, out(n)};
-  int a = l.argument(n, "self", p, out(n));
+  int a = term(l, n, "self", p);
   if (const auto alpha = ir::number_of(n, "alpha"); alpha && *alpha != 1) a = m.mul(a, m(*alpha));
-  return m.sub(l.argument(n, "other", p, out(n)), a);
+  return m.sub(term(l, n, "other", p), a);
 }
 
 bool div_is_plain(const Node& n) { return floats(n); }

@@ -2,6 +2,8 @@
 // in no block is `other`.
 #include "ir/op_traits.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
 #include <string>
 #include <unordered_map>
@@ -221,7 +223,46 @@ bool comes_from_halves(const Value& value) {
   return false;
 }
 
+/// Whether its result may be rounded on its own: what reduces, and what converts to another type.
+bool rounds(const Node& node) {
+  return kind_of(node.op()) == OpKind::reduction || node.op() == "aten::_to_copy";
+}
+
+/// What a view shows, a conversion converts, a reduction reduces, or a mean divides.
+const Value* taken_from(const Value& value) {
+  const auto* node = value.producer();
+  if (!node || node->inputs().empty()) return nullptr;
+  constexpr std::array<std::string_view, 3> kScaled{"aten::clone", "aten::div.Scalar", "aten::mul.Scalar"};
+  const bool follows = rounds(*node) || kind_of(node->op()) == OpKind::view ||
+                       std::find(kScaled.begin(), kScaled.end(), node->op()) != kScaled.end();
+  return follows ? node->inputs().front() : nullptr;
+}
+
+/// Whether `value` is a mean, a largest element or a conversion of `of`: their difference may have to be
+/// zero.
+bool is_rounded_from(const Value& value, const Value& of) {
+  std::unordered_set<const Value*> seen_by_of;
+  for (const auto* at = &of; at; at = taken_from(*at)) {
+    seen_by_of.insert(at);
+    if (const auto* node = at->producer(); !node || kind_of(node->op()) != OpKind::view) break;
+  }
+  bool rounded = false;
+  for (const auto* at = &value; at; at = taken_from(*at)) {
+    if (rounded && seen_by_of.contains(at)) return true;
+    if (const auto* node = at->producer()) rounded = rounded || rounds(*node);
+  }
+  return false;
+}
+
 }  // namespace
+
+bool is_distance_from_own_mean(const Node& node) {
+  if (node.op() != "aten::sub.Tensor" && node.op() != "aten::rsub.Tensor") return false;
+  const auto& inputs = node.inputs();
+  if (inputs.size() != 2 || !is_half(inputs[0]->type().dtype) || !is_half(inputs[1]->type().dtype))
+    return false;
+  return is_rounded_from(*inputs[1], *inputs[0]) || is_rounded_from(*inputs[0], *inputs[1]);
+}
 
 std::vector<const Value*> exact_halves(const Node& node) {
   std::vector<const Value*> found;

@@ -44,4 +44,8 @@ bool is_reshape(const Node& node);
 /// the largest?): computed a second time with other roundings in between, they may be other numbers.
 std::vector<const Value*> exact_halves(const Node& node);
 
+/// Whether it takes a half's own mean, largest element or conversion from it: x - mean(x). A side that is
+/// rounded and one that is not would leave a difference where it must be zero (the mean of one number).
+bool is_distance_from_own_mean(const Node& node);
+
 }  // namespace graft::ir

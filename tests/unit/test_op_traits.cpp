@@ -60,6 +60,26 @@ TEST(OpTraits, HalvesThatAreAskedForTheirExactValue) {
   EXPECT_EQ(found, (std::vector<std::vector<const Value*>>{{h, b}, {h}, {}, {}}));
 }
 
+/// The mean of one number taken from it, as it stands after decomposition; a halved number is not a mean.
+TEST(OpTraits, DistancesFromOnesOwnMean) {
+  const auto graph = parse(R"(graph(%0 "x": bf16[1, 1], %1 "f": f32[1, 1]) {
+  %2: bf16[1, 1] = aten::silu(self=%0)
+  %3: f32[1, 1] = aten::_to_copy(self=%2, dtype=f32)
+  %4: f32[1, 1] = aten::sum.dim_IntList(self=%3, dim=[0], keepdim=true)
+  %5: f32[1, 1] = aten::div.Scalar(self=%4, other=1.0)
+  %6: bf16[1, 1] = aten::_to_copy(self=%5, dtype=bf16)
+  %7: bf16[1, 1] = aten::mul.Scalar(self=%2, other=0.5)
+  %8: bf16[1, 1] = aten::sub.Tensor(self=%2, other=%6)
+  %9: bf16[1, 1] = aten::sub.Tensor(self=%2, other=%7)
+  %10: f32[1, 1] = aten::sub.Tensor(self=%3, other=%5)
+  return (%8, %9, %10)
+}
+)");
+  std::vector<bool> found;
+  for (const auto& node : graph.nodes()) found.push_back(is_distance_from_own_mean(*node));
+  EXPECT_EQ(found, (std::vector<bool>{false, false, false, false, false, false, true, false, false}));
+}
+
 TEST(OpTraits, Reshapes) {
   const auto graph = parse(R"(graph(%0 "x": f32[2, 3]) {
   %1: f32[6] = aten::view(self=%0, size=[6])

@@ -313,6 +313,28 @@ TEST(WatchedGradients, TheLargestOfWhatHalvesWereOnTheWayTo) {
   }
 }
 
+/// The distance from a mean of one number is zero, also where the number is a half that a kernel computes.
+TEST(WatchedGradients, TheVarianceOfOneHalf) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf})
+    for (const int64_t n : {1, 2}) {
+      const auto f = [](Tensor x) {
+        return Tensors{at::silu(x).var({0}, 1), at::silu(x) - at::silu(x).mean(0, true)};
+      };
+      const auto fast = compile(f);
+      for (int i = 0; i < 6; ++i) {
+        SCOPED_TRACE(i);
+        const auto x = numbers(i).slice(0, 0, n).div(3).to(dtype).requires_grad_(),
+                   same = x.detach().clone().requires_grad_();
+        const auto results = fast(x), expected = f(same);
+        EXPECT_TRUE(at::allclose(results[1], expected[1], 0, n == 1 ? 0 : 1e-2));
+        results[0].sum().backward();
+        expected[0].sum().backward();
+        EXPECT_TRUE(at::allclose(x.grad(), same.grad(), 3e-2, 3e-2, /*equal_nan=*/true))
+            << x.grad() << same.grad();
+      }
+    }
+}
+
 TEST(WatchedGradients, HistoriesThatAGraphDoesNotShow) {
   const auto w = at::ones({6}).requires_grad_();
   const auto sets_mode = [w](Tensor x) {
