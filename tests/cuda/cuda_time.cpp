@@ -1,6 +1,6 @@
-// How long a model's forward pass or a training step of its adapters takes on a GPU, eager and compiled, in
-// one run:
-//   cuda_time forward|train CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
+// How long a model's forward pass, a training step of its adapters or a token of a greedy continuation takes
+// on a GPU, eager and compiled, in one run:
+//   cuda_time forward|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
 // The weights are random. Median of single calls, each until the GPU is done, and the time of a call where
 // the host runs ahead.
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -16,6 +16,7 @@
 #include "graft/compile.h"
 #include "graft/compile_step.h"
 #include "graft/config.h"
+#include "graft/generate.h"
 #include "graft/model.h"
 #include "graft/peft.h"
 
@@ -103,11 +104,44 @@ void train(const std::shared_ptr<graft::PreTrainedModel>& model, graft::ModelInp
   }
 }
 
+/// Tokens after a prompt: what `calls` more of them take, so that the prompt's own time is not in it.
+void decode(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::ModelInputs& inputs,
+            int calls) {
+  const at::NoGradGuard no_grad;
+  model->eval();
+  for (const auto& way : ways()) {
+    if (!only.empty() && only != way.name) continue;
+    graft::Decoder decoder(model, way.options);
+    const auto time_of = [&](int64_t tokens) {
+      torch::cuda::synchronize();
+      const auto start = Clock::now();
+      const auto made = decoder.generate(inputs, {.max_new_tokens = tokens});
+      torch::cuda::synchronize();
+      return std::pair(since(start), made.to(at::kDouble).mean().item<double>());
+    };
+    const auto first = time_of(calls).first;
+    time_of(calls);
+    std::vector<double> each;
+    double sum = 0;
+    for (int i = 0; i < 5; ++i) {
+      const auto [few, one] = time_of(8);
+      const auto [many, all] = time_of(8 + calls);
+      each.push_back((many - few) / calls);
+      sum = all;
+    }
+    std::ranges::sort(each);
+    std::cout << way.name << ": first continuation " << first << " ms, a token " << each[2] << " ms, "
+              << 1e3 * static_cast<double>(inputs.input_ids.size(0)) / each[2] << " tokens/s, checksum "
+              << sum << std::endl;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::cerr << "usage: cuda_time forward|train CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]\n";
+    std::cerr
+        << "usage: cuda_time forward|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]\n";
     return 2;
   }
   if (!torch::cuda::is_available()) return 3;
@@ -122,6 +156,8 @@ int main(int argc, char** argv) {
       at::randint(0, 1000, {std::stol(argv[4]), std::stol(argv[5])}, at::device(at::kCUDA).dtype(at::kLong));
   if (what == "train")
     train(model, inputs, calls);
+  else if (what == "decode")
+    decode(model, inputs, calls);
   else
     forward(model, inputs, calls);
 }
