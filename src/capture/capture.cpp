@@ -251,13 +251,23 @@ class Session {
       return refused("an output requires a gradient and shares memory with an input that does not");
     if (base.requires_grad() && recorder().inputs()[input].region->version > 0)
       return refused("an output is a view of an input that requires a gradient and is changed");
+    // Without gradients, whether a view requires one is what its base's base says at the time: the view that
+    // a call makes says the same.
+    const bool has_gradient = at::GradMode::is_enabled() || history_of(output);
     return {.kind = Output::Kind::view,
             .index = input,
             .sizes = output.sizes().vec(),
             .strides = output.strides().vec(),
             .offset = output.storage_offset() - base.storage_offset(),
-            .requires_grad = output.requires_grad(),
-            .tracked = is_view_of(output, base)};
+            .requires_grad = output.requires_grad() && has_gradient,
+            .tracked = is_view_of(output, base),
+            .before_a_write = recorder().inputs()[input].region->version > 0 && is_view_of(output, base) &&
+                              is_before_a_write(output)};
+  }
+
+  static bool is_before_a_write(const at::Tensor& view) {
+    const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+    return meta && meta->has_bw_view() && meta->get_attr_version() != static_cast<uint32_t>(view._version());
   }
 
   /// To autograd's knowledge.

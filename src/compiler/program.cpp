@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -329,6 +330,9 @@ namespace {
 at::Tensor strided_view(const at::Tensor& base, const Output& output) {
   const at::AutoGradMode mode(at::GradMode::is_enabled() && (output.requires_grad || !base.requires_grad()));
   const auto made = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
+  if (output.before_a_write && made._version() > 0)
+    if (auto* view = torch::autograd::impl::get_view_autograd_meta(made); view && view->has_bw_view())
+      view->set_attr_version(static_cast<uint32_t>(made._version()) - 1);
   return output.tracked ? made : made.detach();
 }
 

@@ -43,7 +43,8 @@ std::vector<Pass> compile_passes(const TargetFacts& target) {
       {"plain-creation", make_creation_plain},
       {"decompose", decomp::decompose},
       // Before equal casts of what several products read become one.
-      {"wide-products", [slow = target.products_are_slow](ir::Graph& graph) { widen_products(graph, slow); }},
+      {"wide-products", [slow = target.products_are_slow, rows = target.rows_of_a_kernel](
+                            ir::Graph& graph) { widen_products(graph, slow, rows); }},
       // A cross entropy shows its gather only when it is decomposed.
       {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.

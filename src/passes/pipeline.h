@@ -19,6 +19,8 @@ struct Pass {
 struct TargetFacts {
   /// Whether its products of a half type take many times as long as those of float32 (wide_products.h).
   std::function<bool(ir::DType)> products_are_slow = [](ir::DType) { return false; };
+  /// Products of a half type with at most so many rows are kernels of their own (wide_products.h).
+  std::function<int64_t(ir::DType)> rows_of_a_kernel = [](ir::DType) { return 0; };
   /// Products with at most so many columns are worth joining (narrow_siblings.h).
   int64_t narrow_product = 0;
   /// What follows from weights alone is computed once for each state of them (weight_folding.h). The host has

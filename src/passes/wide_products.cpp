@@ -80,12 +80,11 @@ ir::TensorType swapped(ir::TensorType type) {
 
 /// x [m, k] with the transpose of a weight [n, k], both along their rows: few enough x that the weight's
 /// elements are the work.
-bool has_few_rows(const ir::Product& product) {
-  constexpr ir::Dim kFew = 4;
+bool has_few_rows(const ir::Product& product, ir::Dim few) {
   if (product.batched || product.is_scaled()) return false;
   const auto &x = product.a->type(), &turned = product.b->type();
   const bool along_rows = turned.strides[0] == 1 && turned.strides[1] >= turned.sizes[0];
-  return x.sizes[0] <= kFew && x.is_contiguous() && along_rows && turned.numel() > 0;
+  return x.sizes[0] <= few && x.is_contiguous() && along_rows && turned.numel() > 0;
 }
 
 /// Sums of products in one kernel, rounded once. A row of the weight meets all of x before the next one.
@@ -110,15 +109,16 @@ void write_out(ir::Graph& graph, Node& node, const ir::Product& product) {
 
 }  // namespace
 
-void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow) {
+void widen_products(ir::Graph& graph, const std::function<bool(DType)>& is_slow,
+                    const std::function<int64_t(DType)>& rows_of_a_kernel) {
   for (auto* node : ir::nodes_of(graph)) {
     const auto product = ir::as_product(*node);
     if (!product && !is_made_of_products(*node)) continue;
     const auto& type = node->output().type();
-    if (!ir::is_half(type.dtype) || !is_slow(type.dtype)) continue;
-    if (product && has_few_rows(*product) && type.is_contiguous())
+    if (!ir::is_half(type.dtype)) continue;
+    if (product && has_few_rows(*product, rows_of_a_kernel(type.dtype)) && type.is_contiguous())
       write_out(graph, *node, *product);
-    else
+    else if (is_slow(type.dtype))
       widen(graph, *node);
   }
 }

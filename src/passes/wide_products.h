@@ -8,7 +8,8 @@
 //                                            %5: bf16[8, 4] = aten::_to_copy(%4)
 //
 // A product of very few rows reads its weight once and is over: that is a kernel of its own (multiply, sum),
-// with no copy of the weight in float32.
+// with no copy of the weight in float32. It is one also where products are not slow, but a library's have a
+// beginning and an end of their own that such a kernel does not have (a token of a GPU).
 #pragma once
 #include <functional>
 
@@ -16,7 +17,8 @@
 
 namespace graft::passes {
 
-/// For these dtypes.
-void widen_products(ir::Graph& graph, const std::function<bool(ir::DType)>& is_slow);
+/// In float32 where they are slow, as kernels where they have at most so many rows.
+void widen_products(ir::Graph& graph, const std::function<bool(ir::DType)>& is_slow,
+                    const std::function<int64_t(ir::DType)>& rows_of_a_kernel);
 
 }  // namespace graft::passes

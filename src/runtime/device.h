@@ -32,6 +32,8 @@ class RunContext {
   virtual int32_t take_failure() = 0;
   /// take_failure() costs nothing: a kernel has ended when its launch returns.
   virtual bool is_immediate() const = 0;
+  /// Launches heed `unless_failed`: a run need not look for failures before it writes into its inputs.
+  virtual bool guards_writes() const { return false; }
 };
 
 /// All that a run launches, to be launched again as one, with the same addresses.
@@ -81,8 +83,15 @@ class Device {
 
   /// The columns of a routing table [row, slot] of booleans that have a row. Or all: nothing is left out.
   virtual void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const = 0;
-  /// Error for an index that is not in [0, size), or the operator that uses it will find it before it writes.
-  virtual void check_indices(const at::Tensor& indices, int64_t size, const std::string& what) const = 0;
+  /// Rows of `source` along a dimension, to the places that the indices say. Where one of these is not a
+  /// place, nothing is written: an error, or the mark in the context.
+  struct RowWrite {
+    const at::Tensor &into, &index, &source;
+    int64_t dim;
+    int32_t mark;             ///< for the context
+    const std::string& what;  ///< for the error
+  };
+  virtual void write_rows(const RowWrite& rows, RunContext& context) const = 0;
 
   /// In seconds, until all that it does is done: for choices that only measuring can make.
   virtual double time_of(const std::function<void()>& body) const = 0;

@@ -12,6 +12,7 @@ struct Launch {
   void* const* buffers;                 ///< in the kernel's order
   int32_t* failed;                      ///< gets `mark` where an index in the data is out of range
   int32_t mark = 1;                     ///< never 0
+  bool unless_failed = false;           ///< it does nothing if there is a mark already
   void* stream = nullptr;               ///< that the kernel is queued on, where the device has such
   std::span<const int64_t> sizes = {};  ///< of the dimensions that differ from run to run
 };

@@ -368,7 +368,8 @@ class Preparation {
           RowUpdateWork::Slots{slot_of(*input), slot_of(*ir::value_of(*node, "index")),
                                slot_of(*ir::value_of(*node, "source")), slot_of(*result),
                                static_cast<int64_t>(*ir::number_of(*node, "dim"))},
-          action.what);
+          static_cast<int32_t>(*call + 1), action.what);
+      if (*call + 1 == safe) program_.last_check = *call;  // the ones after it write to the same places
       program_.in_place.push_back({*call, pair.input, graph.input_name(pair.input)});
       return;
     }
@@ -377,6 +378,7 @@ class Preparation {
     const auto kernel = plan::kernel_that_may_write_into(graph, schedule, *result, *input);
     if (!kernel || *kernel < safe) return;
     slot.into = pair.input;
+    program_.actions[*kernel].work->guard_writes();
     program_.in_place.push_back({*kernel, pair.input, graph.input_name(pair.input)});
   }
 

@@ -138,7 +138,7 @@ class Scheduled : public Executable {
     try {
       look_at_table(*frame);
       for (const auto& action : program_.actions) {
-        if (in_place && &action == first_write_ && last_check_) cut();
+        if (in_place && &action == first_write_ && last_check_ && !context->guards_writes()) cut();
         perform(action, *frame, in_place);
       }
       results = end(*frame, in_place);
@@ -272,7 +272,9 @@ class Scheduled : public Executable {
 
   /// Where failures are seen late, they are looked for before an input is changed.
   void checked(const Action& action, Frame& frame, bool in_place) const {
-    if (in_place && &action == first_write_ && !frame.context->is_immediate()) check_failure(*frame.context);
+    const auto& context = *frame.context;
+    if (in_place && &action == first_write_ && !context.is_immediate() && !context.guards_writes())
+      check_failure(*frame.context);
     perform(action, frame, in_place);
   }
 

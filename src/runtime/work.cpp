@@ -4,7 +4,7 @@
 
 namespace graft::runtime {
 
-void KernelWork::run(Frame& frame, bool) const {
+void KernelWork::run(Frame& frame, bool in_place) const {
   // Asking for a pointer to write copies a tensor that shares its memory (weights mapped from a file): first,
   // so that who reads the same tensor reads the copy.
   for (const bool written : {true, false})
@@ -18,6 +18,7 @@ void KernelWork::run(Frame& frame, bool) const {
   launcher_->launch({.buffers = frame.pointers.data(),
                      .failed = frame.context->failed(),
                      .mark = mark_,
+                     .unless_failed = in_place && guarded_,
                      .stream = frame.context->stream()});
 }
 
@@ -58,12 +59,10 @@ void CallWork::run(Frame& frame, bool) const {
 
 void RowUpdateWork::run(Frame& frame, bool in_place) const {
   if (!in_place) return otherwise_->run(frame, in_place);
-  // index_copy_ would find a bad index when it has written by the ones before it.
-  auto& input = frame.table[slots_.input];
-  const auto& index = frame.table[slots_.index];
-  device_.check_indices(index, input.dim() == 0 ? 1 : input.size(slots_.dim), what_);
+  const auto& input = frame.table[slots_.input];
+  device_.write_rows({input, frame.table[slots_.index], frame.table[slots_.source], slots_.dim, mark_, what_},
+                     *frame.context);
   frame.table[slots_.out] = input;
-  frame.table[slots_.out].index_copy_(slots_.dim, index, frame.table[slots_.source]);
 }
 
 }  // namespace graft::runtime

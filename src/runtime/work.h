@@ -23,6 +23,8 @@ class Work {
 
   /// `in_place`: results that are new values of inputs are written into these.
   virtual void run(Frame& frame, bool in_place) const = 0;
+  /// In runs in place it writes into an input: not after a failure.
+  virtual void guard_writes() {}
 };
 
 /// Where a kernel finds one of its buffers.
@@ -38,11 +40,13 @@ class KernelWork : public Work {
   KernelWork(std::shared_ptr<const Launcher> launcher, std::vector<Pointer> buffers, int32_t mark)
       : launcher_(std::move(launcher)), buffers_(std::move(buffers)), mark_(mark) {}
   void run(Frame& frame, bool in_place) const override;
+  void guard_writes() override { guarded_ = true; }
 
  private:
   std::shared_ptr<const Launcher> launcher_;
   std::vector<Pointer> buffers_;
   int32_t mark_;
+  bool guarded_ = false;
 };
 
 /// Matrix products that can write where they are told.
@@ -116,14 +120,20 @@ class RowUpdateWork : public Work {
     size_t input, index, source, out;
     int64_t dim;
   };
-  RowUpdateWork(const Device& device, std::unique_ptr<Work> otherwise, const Slots& slots, std::string what)
-      : device_(device), otherwise_(std::move(otherwise)), slots_(slots), what_(std::move(what)) {}
+  RowUpdateWork(const Device& device, std::unique_ptr<Work> otherwise, const Slots& slots, int32_t mark,
+                std::string what)
+      : device_(device),
+        otherwise_(std::move(otherwise)),
+        slots_(slots),
+        mark_(mark),
+        what_(std::move(what)) {}
   void run(Frame& frame, bool in_place) const override;
 
  private:
   const Device& device_;
   std::unique_ptr<Work> otherwise_;
   Slots slots_;
+  int32_t mark_;
   std::string what_;
 };
 

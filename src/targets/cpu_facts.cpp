@@ -18,12 +18,18 @@ const codegen::Limits& limits() {
   return limits;
 }
 
+namespace {
+
+bool products_are_slow(ir::DType dtype) {
+  return dtype == ir::DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
+}
+
+}  // namespace
+
 const passes::TargetFacts& facts() {
   static const passes::TargetFacts facts{
-      .products_are_slow =
-          [](ir::DType dtype) {
-            return dtype == ir::DType::bf16 ? !has_bfloat16_products() : !has_float16_products();
-          },
+      .products_are_slow = products_are_slow,
+      .rows_of_a_kernel = [](ir::DType dtype) { return products_are_slow(dtype) ? 4 : 0; },
       .narrow_product = 32,
       .folds_weights = true,
   };

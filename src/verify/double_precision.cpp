@@ -15,6 +15,7 @@
 #include "capture/capture.h"
 #include "capture/ivalue.h"
 #include "codegen/fusion.h"
+#include "decomp/decompose.h"
 #include "ir/arguments.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
@@ -145,6 +146,7 @@ DoublePrecisionRuns::DoublePrecisionRuns(const ir::Graph& graph, const std::vect
     for (const auto* node : random)
       for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false, false));
     find_overflows(generators);
+    find_parts();
   } catch (const std::exception&) {
     plain_.clear();
     precise_.clear();
@@ -181,17 +183,57 @@ void DoublePrecisionRuns::find_overflows(const std::vector<at::Generator>& gener
       });
 }
 
+void DoublePrecisionRuns::find_parts() {
+  std::unordered_map<int64_t, double> known;  // by the number of a value: those that stay keep theirs
+  const auto copy = [&] {
+    ir::ValueMap map;
+    parts_ = ir::clone(wide_, &map);
+    known.clear();
+    for (const auto& [value, twin] : map)
+      if (const auto found = rounding_.find(value); found != rounding_.end())
+        known[twin->id()] = found->second;
+  };
+  copy();
+  try {
+    decomp::decompose(parts_);
+    // It has to be the same function, or its runs say nothing about rounding.
+    constexpr double same = 1e-6;
+    const auto results = ref::interpret(parts_, wide_inputs_, {});
+    for (size_t i = 0; i < results.size(); ++i)
+      if (results[i].defined() && !at::allclose(results[i].to(at::kDouble), precise_[i].to(at::kDouble), same,
+                                                same, /*equal_nan=*/true))
+        throw std::runtime_error("another function");
+  } catch (const std::exception&) {
+    copy();
+  }
+  const auto take = [&](const ir::Value& value, double otherwise) {
+    const auto found = known.find(value.id());
+    if (const double unit = found == known.end() ? otherwise : found->second; unit > 0)
+      rounding_[&value] = unit;
+  };
+  for (const auto& input : parts_.inputs()) take(*input, 0);
+  for (const auto& node : parts_.nodes()) {
+    // What is new is inside of an operator, where halves are floats.
+    double inside = 0;
+    for (const auto* input : node->inputs())
+      if (const auto found = rounding_.find(input); found != rounding_.end())
+        inside = std::max(inside, std::min(found->second, unit_of(ir::DType::f32)));
+    for (const auto& output : node->outputs())
+      take(*output, ir::is_floating(output->type().dtype) ? inside : 0);
+  }
+}
+
 std::vector<at::Tensor> DoublePrecisionRuns::perturbed() const {
   const at::NoGradGuard no_grad;
   auto inputs = wide_inputs_;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (const auto found = rounding_.find(wide_.inputs()[i].get());
+    if (const auto found = rounding_.find(parts_.inputs()[i].get());
         found != rounding_.end() && inputs[i].defined()) {
       inputs[i] = copy_as_it_lies(inputs[i], inputs[i].storage_offset());
       auto row = row_of(inputs[i]);
       perturb(row, amplitude_of(found->second), generator_);
     }
-  return ref::interpret(wide_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+  return ref::interpret(parts_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // A result that is a view all the same (reshape) shows memory of this run alone.
     if (only_selects(node)) return;
     for (size_t i = 0; i < made.size(); ++i)

@@ -4,6 +4,7 @@
 // The weights are random. Median of single calls, each until the GPU is done, and the time of a call where
 // the host runs ahead.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_profiler_api.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>
 
@@ -42,6 +43,10 @@ void measure(
   for (int i = 0; i < 5; ++i) out = call();
   torch::cuda::synchronize();
   when_warm();
+  cudaProfilerStart();  // for ncu --profile-from-start off
+  out = call();
+  torch::cuda::synchronize();
+  cudaProfilerStop();
   std::vector<double> single;
   for (int i = 0; i < calls; ++i) {
     const auto start = Clock::now();
@@ -129,6 +134,9 @@ void decode(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::M
       each.push_back((many - few) / calls);
       sum = all;
     }
+    cudaProfilerStart();
+    time_of(4);
+    cudaProfilerStop();
     std::ranges::sort(each);
     std::cout << way.name << ": first continuation " << first << " ms, a token " << each[2] << " ms, "
               << 1e3 * static_cast<double>(inputs.input_ids.size(0)) / each[2] << " tokens/s, checksum "

@@ -67,10 +67,14 @@ bool waits(const std::string& text) {
   return text.find("__sync") != std::string::npos || text.find("from_lane(") != std::string::npos;
 }
 
-/// The kernel under a name of its own.
+/// The kernel under a name of its own; and for buffers that begin anywhere, if it asks for more.
 std::string named(const std::string& text, size_t number) {
   const auto n = std::to_string(number);
-  return "namespace n" + n + " {\n#define kernel kernel" + n + "\n" + text + "#undef kernel\n}\n";
+  const auto called = [&](const std::string& name, const std::string& code) {
+    return "namespace n" + name + " {\n#define kernel kernel" + name + "\n" + code + "#undef kernel\n}\n";
+  };
+  if (!cuda::asks_for_alignment(text)) return called(n, text);
+  return called(n, text) + called(n + "u", cuda::any_alignment + text + "#undef copy_aligned\n");
 }
 
 /// A kernel_function (arch/kernel_table.h) whose tasks are blocks.
@@ -80,11 +84,22 @@ std::string caller(const Coded& coded, size_t number) {
   out << "extern \"C\" void k" << number
       << "(void* const* b, int64_t begin, int64_t end, int32_t* error, void*, int64_t) {\n"
       << "  shim::run_blocks({" << coded.shape.blocks << ", " << coded.shape.threads << ", "
-      << (waits(coded.text) ? "true" : "false") << "}, begin, end, [=] { n" << number << "::kernel" << number
-      << "(";
-  for (size_t i = 0; i < buffers.size(); ++i)
-    out << "static_cast<" << cuda::memory_type(buffers[i].dtype) << "*>(b[" << i << "]), ";
-  out << "error, 1); });\n}\n";
+      << (waits(coded.text) ? "true" : "false") << "}, begin, end, [=] {\n";
+  const auto call = [&](const std::string& name) {
+    out << "    n" << name << "::kernel" << name << "(";
+    for (size_t i = 0; i < buffers.size(); ++i)
+      out << "static_cast<" << cuda::memory_type(buffers[i].dtype) << "*>(b[" << i << "]), ";
+    out << "error, 1, 0);\n";
+  };
+  if (cuda::asks_for_alignment(coded.text)) {
+    out << "    if ((0";
+    for (size_t i = 0; i < buffers.size(); ++i) out << " | (size_t)b[" << i << "]";
+    out << ") % 16 != 0)\n";
+    call(std::to_string(number) + "u");
+    out << "    else\n";
+  }
+  call(std::to_string(number));
+  out << "  });\n}\n";
   return out.str();
 }
 

@@ -17,7 +17,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static
 
 struct uint2 {
@@ -208,6 +208,13 @@ inline u16 float_to_half(float x) {
   const int exponent = ilogbf(size);  // digits that round up to the next power carry into the exponent
   return sign |
          static_cast<u16>(((exponent + 14) << 10) + static_cast<int>(rintf(ldexpf(size, 10 - exponent))));
+}
+inline void fail(int* failed, int mark) { *failed = mark; }
+inline void begin() {}
+template <class T>
+inline void fetch_row(const T* row, int elements) {
+  volatile T read = row[0];  // outside of the buffer, a place would be noticed
+  read = row[elements - 1];
 }
 inline float bf16_to_float(u16 x) { return shim::with_bits_of<float>(uint32_t(x) << 16); }
 inline u16 float_to_bf16(float x) {

@@ -121,7 +121,9 @@ class AtenDevice : public runtime::Device {
   void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
     in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
-  void check_indices(const at::Tensor&, int64_t, const std::string&) const override {}
+  void write_rows(const RowWrite& rows, runtime::RunContext&) const override {
+    rows.into.index_copy_(rows.dim, rows.index, rows.source);
+  }
   double time_of(const std::function<void()>& body) const override {
     body();
     return 0;

@@ -205,6 +205,18 @@ TEST(CancellingSums, WhatIsLeftOfASumIsNoMismatch) {
   EXPECT_THROW(compiled(at::randn({3001, 40})), Mismatch);
 }
 
+// The mean that is taken away inside of a norm is rounded, and what is left of it adds up.
+TEST(DoublePrecision, WhatIsRoundedInsideOfANormShows) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(4);
+  const auto left = [](at::Tensor x) { return at::layer_norm(x, {3}).transpose(0, 1).sum(0, true); };
+  for (int i = 0; i < 20; ++i) {
+    const auto compiled = compile(left);
+    for (int call = 0; call < 2; ++call)
+      EXPECT_LT(compiled(at::randn({5, 3}) + 8).abs().max().item<double>(), 1e-4);
+  }
+}
+
 // An operator may lay out its result as its arguments lie, not as it did when the graph was captured.
 TEST(AtenCall, ResultsLieAsTheGraphSays) {
   testing_tools::expect_same_both_ways(R"(graph(%0 "q": f32[2, 4, 9, 8]) {

@@ -85,6 +85,42 @@ TEST(WatchedCalls, OutputsThatAreViewsOfAnArgument) {  // A7
   }
 }
 
+/// A parameter that is a view of what has no gradient, and then one that is not.
+TEST(WatchedCalls, ViewsOfParametersThatAreViewsWithoutGradients) {
+  auto parameter = at::arange(6.0f).slice(0, 0, 4).requires_grad_();
+  const auto f = [&parameter](Tensor x) { return parameter.expand_as(x); };
+  const auto fast = compile([&](Tensor x, Tensor p) { return p.expand_as(x); });
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 4; ++i) {
+    const auto x = at::ones({2, 4}) * i;
+    const auto got = fast(x, parameter), want = f(x);
+    EXPECT_TRUE(at::equal(got, want)) << i;
+    EXPECT_EQ(got.requires_grad(), want.requires_grad()) << i;
+    if (i == 0 || i == 2)
+      parameter =
+          i == 0 ? at::arange(4.0f).requires_grad_() : at::arange(6.0f).slice(0, 1, 5).requires_grad_();
+  }
+}
+
+/// Who asks for the argument's gradient after the call finds the view's history as eager code has it.
+TEST(WatchedCalls, AViewThatWasMadeBeforeTheArgumentWasWritten) {
+  for (const bool before : {true, false}) {
+    const auto f = [before](Tensor x) {
+      auto view = before ? x.view({2, 3}) : Tensor();
+      x.mul_(2);
+      return before ? view : x.view({2, 3});
+    };
+    const auto fast = compile(f);
+    for (int i = 0; i < 4; ++i) {
+      auto mine = at::arange(6.0f) + i, theirs = mine.clone();
+      const auto got = fast(mine), want = f(theirs);
+      mine.requires_grad_(), theirs.requires_grad_();
+      EXPECT_EQ(got.requires_grad(), want.requires_grad()) << before << i;
+      EXPECT_EQ(got.grad_fn() != nullptr, want.grad_fn() != nullptr) << before << i;
+    }
+  }
+}
+
 TEST(WatchedCalls, ViewsOfAChangedArgumentWithAnOffset) {  // A7
   const auto f = [](Tensor x) {
     auto view = x.unsqueeze(1);

@@ -17,6 +17,7 @@ using testing_tools::differs;
 using testing_tools::numbers_for;
 
 bool all_are_slow(ir::DType) { return true; }
+int64_t four(ir::DType) { return 4; }
 
 std::string normal(const ir::Graph& graph) { return ir::to_string(ir::clone(graph)); }
 
@@ -27,7 +28,7 @@ ir::Graph widened(const std::string& text) {
   std::vector<at::Tensor> inputs;
   for (const auto& input : graph.inputs()) inputs.push_back(numbers_for(input->type()));
   const auto want = ref::compile(graph, {})->run(inputs);
-  widen_products(graph, all_are_slow);
+  widen_products(graph, all_are_slow, four);
   ir::verify(graph);
   const auto interpreted = ref::compile(graph, {})->run(inputs);
   const auto compiled = build(ir::clone(graph), {}, {.cache = false})->run(inputs, /*in_place=*/false);
@@ -137,7 +138,7 @@ TEST(WideProducts, ViewsWithGapsAndRepetitions) {
 TEST(WideProducts, FloatAndOtherMachinesStay) {
   const auto expect_same = [](const std::string& text, const std::function<bool(ir::DType)>& is_slow) {
     auto graph = ir::parse(text);
-    widen_products(graph, is_slow);
+    widen_products(graph, is_slow, four);
     EXPECT_EQ(normal(graph), normal(ir::parse(text)));
   };
   expect_same(R"(graph(%0 "x": f32[8, 16], %1 "w": f32[16, 4]) {
@@ -154,6 +155,21 @@ TEST(WideProducts, FloatAndOtherMachinesStay) {
   expect_same(half, [](ir::DType dtype) { return dtype == ir::DType::f16; });
 }
 
+TEST(WideProducts, FewRowsAreAKernelAlsoWhereProductsAreFast) {
+  for (const int rows : {2, 3}) {
+    auto graph = ir::parse("graph(%0 \"x\": bf16[" + std::to_string(rows) +
+                           R"(, 16], %1 "w": bf16[4, 16]) {
+  %2: bf16[16, 4]{1, 16} = aten::t(self=%1)
+  %3: bf16[)" + std::to_string(rows) +
+                           R"(, 4] = aten::mm(self=%0, mat2=%2)
+  return (%3)
+}
+)");
+    widen_products(graph, [](ir::DType) { return false; }, [](ir::DType) { return 2; });
+    EXPECT_EQ(ir::to_string(graph).find("aten::mm") == std::string::npos, rows == 2);
+  }
+}
+
 // What half precision saves is not given back for the sake of speed.
 TEST(WideProducts, WeightsAreNotKeptInFloat) {
   auto graph = ir::parse(R"(graph(%0 "x": bf16[8, 16], %1 "w": bf16[4, 16]) {
@@ -162,7 +178,7 @@ TEST(WideProducts, WeightsAreNotKeptInFloat) {
   return (%3)
 }
 )");
-  widen_products(graph, all_are_slow);
+  widen_products(graph, all_are_slow, four);
   EXPECT_FALSE(fold_weights(graph, {1}, 1000));
 }
 

@@ -16,6 +16,7 @@
 
 #include "graft/error.h"
 #include "support/log.h"
+#include "targets/cuda/row_write.h"
 
 namespace graft::cuda {
 namespace {
@@ -24,19 +25,23 @@ void check(cudaError_t status) {
   if (status != cudaSuccess) throw Error(std::string("[cuda] ") + cudaGetErrorString(status));
 }
 
-/// Kernels write their marks into memory of the host, so that reading one costs no copy; and the host waits
-/// no longer than for the last kernel that can fail (the embedding of a model, mostly its first).
+/// Kernels leave their marks twice: in memory of the host, so that reading one costs no copy, and in memory
+/// of the GPU, where kernels that write into inputs look. The host waits no longer than for the last kernel
+/// that can fail (the embedding of a model, mostly its first).
 class CudaContext : public runtime::RunContext {
  public:
   explicit CudaContext(at::Device device)
-      : device_(device), failed_(at::zeros({1}, at::dtype(at::kInt).pinned_memory(true))) {
+      : device_(device), seen_(at::zeros({1}, at::dtype(at::kInt).pinned_memory(true))) {
     const c10::cuda::CUDAGuard guard(device);
     check(cudaEventCreateWithFlags(&checked_, cudaEventDisableTiming));
+    // The mark, and after it where the host's is (expressions.h).
+    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(seen_.data_ptr<int32_t>()));
+    failed_ = at::tensor({int64_t{0}, address}, at::kLong).to(device);
   }
   ~CudaContext() override { cudaEventDestroy(checked_); }
 
   void* stream() const override { return current().stream(); }
-  int32_t* failed() override { return failed_.data_ptr<int32_t>(); }
+  int32_t* failed() override { return static_cast<int32_t*>(failed_.data_ptr()); }
   void end_checks() override {
     // In a recording the event is part of it, and of each time that it is launched.
     is_recorded_ = at::cuda::currentStreamCaptureStatusMayInitCtx() != at::cuda::CaptureStatus::None;
@@ -49,15 +54,21 @@ class CudaContext : public runtime::RunContext {
       check(cudaEventSynchronize(checked_));
     else
       current().synchronize();
-    return std::exchange(*failed(), 0);
+    const auto mark = std::exchange(*seen_.data_ptr<int32_t>(), 0);
+    if (mark != 0) {  // the kernels that look at it have to be done
+      current().synchronize();
+      check(cudaMemset(failed(), 0, sizeof(int32_t)));
+    }
+    return mark;
   }
   bool is_immediate() const override { return false; }
+  bool guards_writes() const override { return true; }
 
  private:
   at::cuda::CUDAStream current() const { return at::cuda::getCurrentCUDAStream(device_.index()); }
 
   at::Device device_;
-  at::Tensor failed_;
+  at::Tensor seen_, failed_;
   cudaEvent_t checked_ = nullptr;
   bool has_ended_ = false, is_recorded_ = false;
 };
@@ -135,9 +146,8 @@ class CudaDevice : public runtime::Device {
   void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
     in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
-  void check_indices(const at::Tensor& indices, int64_t size, const std::string& what) const override {
-    if (indices.lt(0).logical_or(indices.ge(size)).any().item<bool>())
-      throw Error("[call] an index in the data is out of range, in " + what);
+  void write_rows(const RowWrite& rows, runtime::RunContext& context) const override {
+    cuda::write_rows(rows, context);
   }
   double time_of(const std::function<void()>& body) const override {
     const auto stream = at::cuda::getCurrentCUDAStream(place_.index());

@@ -3,10 +3,15 @@
 #include <cuda_runtime.h>
 #include <nvrtc.h>
 
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "cache/disk_cache.h"
 #include "graft/error.h"
-#include "targets/cuda_code/code.h"
+#include "support/hash.h"
 
 namespace graft::cuda {
 namespace {
@@ -15,46 +20,88 @@ void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
 }
 
-std::string architecture() {
+/// 90 for compute capability 9.0.
+int capability() {
   int device = 0, major = 0, minor = 0;
   check(cudaGetDevice(&device), "no GPU");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "no GPU");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "no GPU");
-  return "sm_" + std::to_string(major) + std::to_string(minor);
+  return 10 * major + minor;
 }
+
+std::string architecture() { return "sm_" + std::to_string(capability()); }
 
 class CudaLauncher : public Launcher {
  public:
-  CudaLauncher(const std::string& object, Shape shape, size_t buffers)
-      : object_(object), shape_(shape), buffers_(buffers) {
-    check(cudaLibraryLoadData(&library_, object_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-          "the code of a kernel does not load");
-    check(cudaLibraryGetKernel(&kernel_, library_, "kernel"), "a kernel is not in its code");
+  CudaLauncher(const codegen::Kernel& kernel, const std::string& object)
+      : code_(object, "kernel"), shape_(shape_of(kernel)), buffers_(kernel.buffers.size()) {
+    if (asks_for_alignment(function_of(kernel))) kernel_ = kernel;
   }
-  ~CudaLauncher() override { cudaLibraryUnload(library_); }
 
   void launch(const Launch& launch) const override {
-    std::vector<void*> arguments(buffers_ + 2);
-    for (size_t i = 0; i < buffers_; ++i) arguments[i] = const_cast<void**>(&launch.buffers[i]);
     auto* failed = launch.failed;
     auto mark = launch.mark;
-    arguments[buffers_] = static_cast<void*>(&failed);
-    arguments[buffers_ + 1] = static_cast<void*>(&mark);
-    check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_), dim3(static_cast<unsigned>(shape_.blocks)),
-                           dim3(static_cast<unsigned>(shape_.threads)), arguments.data(), 0,
-                           static_cast<cudaStream_t>(launch.stream)),
-          "a kernel cannot be launched");
+    int unless_failed = launch.unless_failed;
+    std::vector<void*> arguments(buffers_);
+    for (size_t i = 0; i < buffers_; ++i) arguments[i] = const_cast<void**>(&launch.buffers[i]);
+    arguments.insert(arguments.end(), {&failed, &mark, &unless_failed});
+    code_for(launch).launch(shape_, arguments.data(), launch.stream);
   }
 
  private:
-  std::string object_;
+  /// Buffers that begin elsewhere are rare: views, and a caller's own memory.
+  const LoadedKernel& code_for(const Launch& launch) const {
+    constexpr uintptr_t asked_for = 16;
+    const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % asked_for == 0; };
+    if (!kernel_ || std::all_of(launch.buffers, launch.buffers + buffers_, is_aligned)) return code_;
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (!for_any_)
+      for_any_ = std::make_unique<LoadedKernel>(compiled_once(code_for_any_alignment(*kernel_)), "kernel");
+    return *for_any_;
+  }
+
+  LoadedKernel code_;
   Shape shape_;
   size_t buffers_;
-  cudaLibrary_t library_ = nullptr;
-  cudaKernel_t kernel_ = nullptr;
+  std::optional<codegen::Kernel> kernel_;  // where its code asks for alignment
+  mutable std::mutex guard_;
+  mutable std::unique_ptr<LoadedKernel> for_any_;
 };
 
 }  // namespace
+
+LoadedKernel::LoadedKernel(std::string object, const char* name) : object_(std::move(object)) {
+  check(cudaLibraryLoadData(&library_, object_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        "the code of a kernel does not load");
+  check(cudaLibraryGetKernel(&kernel_, library_, name), "a kernel is not in its code");
+}
+
+LoadedKernel::~LoadedKernel() { cudaLibraryUnload(library_); }
+
+void LoadedKernel::launch(Shape shape, void** arguments, void* stream) const {
+  static const bool overlaps = capability() >= 90;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = overlaps ? 1 : 0;
+  check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel_), arguments),
+        "a kernel cannot be launched");
+}
+
+std::string key_of(const std::string& text) { return hex(hash128({code_fingerprint(), text})); }
+
+std::string compiled_once(const std::string& text) {
+  const auto key = key_of(text);
+  if (auto kept = cache::shared_cache().get(key)) return std::move(*kept);
+  auto made = compile_text(text);
+  cache::shared_cache().put(key, made);
+  return made;
+}
 
 const std::string& code_fingerprint() {
   static const std::string text = [] {
@@ -89,7 +136,7 @@ std::string compile_text(const std::string& text) {
 }
 
 std::shared_ptr<const Launcher> make_launcher(const codegen::Kernel& kernel, const std::string& object) {
-  return std::make_shared<CudaLauncher>(object, shape_of(kernel), kernel.buffers.size());
+  return std::make_shared<CudaLauncher>(kernel, object);
 }
 
 }  // namespace graft::cuda

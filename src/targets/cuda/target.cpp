@@ -4,11 +4,9 @@
 #include <vector>
 
 #include "cache/disk_cache.h"
-#include "support/hash.h"
 #include "support/in_parallel.h"
 #include "targets/cuda/device.h"
 #include "targets/cuda/module.h"
-#include "targets/cuda_code/code.h"
 #include "targets/cuda_facts.h"
 #include "targets/cuda_target.h"
 
@@ -66,8 +64,6 @@ class CudaTarget : public Target {
       for (const auto& [text, object] : missing) cache::shared_cache().put(key_of(*text), *object);
     return objects;
   }
-
-  static std::string key_of(const std::string& text) { return hex(hash128({code_fingerprint(), text})); }
 };
 
 }  // namespace

@@ -31,12 +31,16 @@ class Emitter {
     for (const auto& i : kernel_.code)
       if (i.once || i.over_rows || i.column) throw Error("[cuda] no code for reductions over rows yet");
     std::ostringstream text;
+    // Two blocks at a time are enough where threads walk along rows: with registers to spare for them, the
+    // reads of several steps are on the way at once. Left to itself, the compiler puts each before its use.
     text << "typedef " << (layout_.narrow ? "int" : "i64") << " idx;\n"
-         << "extern \"C\" __global__ void __launch_bounds__(" << layout_.threads() << ") kernel(";
+         << "extern \"C\" __global__ void __launch_bounds__(" << layout_.threads()
+         << (layout_.lanes > 1 ? ", 2" : "") << ") kernel(";
     for (size_t i = 0; i < kernel_.buffers.size(); ++i)
       text << (kernel_.buffers[i].written ? "" : "const ") << memory_type(kernel_.buffers[i].dtype) << "* b"
            << i << ", ";
-    text << "int* failed, int mark) {\n";
+    text << "int* failed, int mark, int unless_failed) {\n"
+         << fetched_early() << "  begin();\n  if (unless_failed && *failed) return;\n";
     Code row;
     row_ = &row;
     for (int phase = 0; phase < kernel_.phases; ++phase) run_phase(phase);
@@ -78,6 +82,53 @@ class Emitter {
   /// Neighbours are read or written at once.
   bool is_at_once(const Instruction& i) const {
     return layout_.width > 1 && !i.adds && !place_varies(i) && steps_by_one(i.index, layout_.vector_dim);
+  }
+  /// With nothing to ask where the buffer begins at a multiple of 16 bytes: what is not known until the
+  /// kernel runs keeps the loads of several steps from being on the way at once.
+  const char* copy_of(const Instruction& i) const {
+    const auto fits = [&](int64_t n) { return n % layout_.width == 0; };
+    const bool known = fits(i.index.constant()) &&
+                       std::ranges::all_of(i.indirect, [&](const auto& x) { return fits(x.stride); }) &&
+                       std::ranges::all_of(i.index.terms(), [&](const Index::Term& term) {
+                         return fits(term.coefficient) || (term.atom->kind == Atom::Kind::variable &&
+                                                           term.atom->variable == layout_.vector_dim);
+                       });
+    return known ? "copy_aligned<" : "copy_many<";
+  }
+
+  // --- before the kernel begins
+
+  /// Rows that a warp reads once, from memory that the kernels before have most likely not written (weights):
+  /// they are asked for while those are still running. Nothing rests on it: what is written in between is
+  /// seen.
+  std::string fetched_early() const {
+    const auto& l = layout_;
+    if (kernel_.phases != 1 || l.lanes != warp || !l.rows || l.width == 1) return {};
+    const auto& row = kernel_.dims[static_cast<size_t>(l.vector_dim)];
+    if (row.extent != kernel_.reduced_points()) return {};
+    std::ostringstream rows;
+    for (const auto& i : kernel_.code) {
+      if (i.op != Op::load || !i.full || !is_at_once(i) || !i.indirect.empty() || i.guard >= 0) continue;
+      if (kernel_.buffers[static_cast<size_t>(i.buffer)].written || !is_of_one_point(i.index)) continue;
+      rows << "    fetch_row(b" << i.buffer << " + " << place_text(i.index) << ", " << row.extent << ");\n";
+    }
+    if (rows.str().empty()) return {};
+    std::ostringstream text;
+    text << "  if (const idx point = idx(blockIdx.x) * " << l.points << " + threadIdx.x / " << l.lanes
+         << "; point < " << number_of_points(kernel_.kept_points()) << ") {\n"
+         << variables(/*reduced=*/false, "point") << variables(/*reduced=*/true, "idx(0)") << rows.str()
+         << "  }\n";
+    return text.str();
+  }
+
+  /// No two points read the same: each of the kept variables leads elsewhere.
+  bool is_of_one_point(const Index& index) const {
+    if (!index.is_affine()) return false;
+    for (size_t d = 0; d < kernel_.dims.size(); ++d)
+      if (!kernel_.dims[d].reduced && kernel_.dims[d].extent > 1 &&
+          index.coefficient(static_cast<int>(d)) == 0)
+        return false;
+    return true;
   }
 
   // --- loops
@@ -170,7 +221,9 @@ class Emitter {
       if (layout_.held_steps * at_once != kernel_.reduced_points())
         out << "    if (r >= " << points << ") break;\n";
     } else {
-      out << "    for (idx r = " << first << "; r < " << points << "; r += " << at_once << ") {\n";
+      // Several steps read before the first of them adds.
+      out << "#pragma unroll 4\n    for (idx r = " << first << "; r < " << points << "; r += " << at_once
+          << ") {\n";
     }
     out << to_text(body, /*reduced=*/true) << "    }\n";
     for (const int n : reductions) finish(n);
@@ -251,7 +304,7 @@ class Emitter {
       out << "    i64 " << name << " = " << index << ";\n";
       if (x.wraps) out << "    if (" << name << " < 0) " << name << " += " << x.size << "ll;\n";
       out << "    if (" << name << " < 0 || " << name << " >= " << x.size << "ll) { "
-          << (guard.empty() ? "*failed = mark; " : "if (" + guard + ") *failed = mark; ") << name
+          << (guard.empty() ? "fail(failed, mark); " : "if (" + guard + ") fail(failed, mark); ") << name
           << " = 0; }\n";
       place += " + " + std::to_string(x.stride) + "ll * " + name;
     }
@@ -274,8 +327,8 @@ class Emitter {
       (held ? row_->before : code.before) << "    alignas(16) " << memory_type(dtype) << " " << there << "["
                                           << layout_.width * (held ? layout_.held_steps : 1) << "];\n";
       const auto place = place_of(i, code.before);
-      code.before << "    copy_many<" << width << ">(" << there << " + " << first << ", " << buffer << " + "
-                  << place << ", " << buffer << " + " << place << ");\n";
+      code.before << "    " << copy_of(i) << width << ">(" << there << " + " << first << ", " << buffer
+                  << " + " << place << ", " << buffer << " + " << place << ");\n";
     }
     return in_register(dtype, there + "[" + first + " + k]");
   }
@@ -295,7 +348,7 @@ class Emitter {
       code.before << "    alignas(16) " << memory_type(dtype) << " " << array << "[" << layout_.width
                   << "];\n";
       code.each << "    " << array << "[k] = " << stored << ";\n";
-      code.after << "    " << only_if << "copy_many<" << layout_.width << ">(" << buffer << " + " << place
+      code.after << "    " << only_if << copy_of(i) << layout_.width << ">(" << buffer << " + " << place
                  << ", " << array << ", " << buffer << " + " << place << ");\n";
       return;
     }
@@ -402,7 +455,15 @@ class Emitter {
 
 std::string function_of(const Kernel& kernel) { return Emitter(kernel).run(); }
 
+bool asks_for_alignment(const std::string& function) {
+  return function.find("copy_aligned<") != std::string::npos;
+}
+
 std::string code_of(const Kernel& kernel) { return conversions() + (helpers() + function_of(kernel)); }
+
+std::string code_for_any_alignment(const Kernel& kernel) {
+  return conversions() + (helpers() + (any_alignment + function_of(kernel)));
+}
 
 std::string code_of(const codegen::Schedule& schedule) {
   std::string text;

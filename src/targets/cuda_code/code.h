@@ -17,11 +17,16 @@ struct Shape {
   int threads = 256;
 };
 
-/// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark`. Error for what
-/// has no code yet.
+/// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark` and
+/// `int unless_failed` (launcher.h). Error for what has no code yet.
 std::string code_of(const codegen::Kernel& kernel);
-/// The same without what every kernel may use (expressions.h), which stands before it.
+/// The same for buffers that begin anywhere. code_of() may ask for multiples of 16 bytes.
+std::string code_for_any_alignment(const codegen::Kernel& kernel);
+/// Without what every kernel may use (expressions.h), which stands before it.
 std::string function_of(const codegen::Kernel& kernel);
+/// Whether it asks for multiples of 16 bytes; and what before it makes it ask for nothing.
+bool asks_for_alignment(const std::string& function);
+constexpr const char* any_alignment = "#define copy_aligned copy_many\n";
 /// All kernels of a schedule, each after its loops.
 std::string code_of(const codegen::Schedule& schedule);
 /// How it is launched.

@@ -18,6 +18,16 @@ __device__ __forceinline__ float half_to_float(u16 x) { float y; asm("cvt.f32.f1
 __device__ __forceinline__ u16 float_to_half(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 __device__ __forceinline__ float bf16_to_float(u16 x) { return __int_as_float(static_cast<int>(x) << 16); }
 __device__ __forceinline__ u16 float_to_bf16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+__device__ __forceinline__ void fail(int* failed, int mark) { *failed = mark; *reinterpret_cast<int**>(failed + 2)[0] = mark; }
+template <class T> __device__ __forceinline__ void fetch_row(const T* row, int elements) {
+  for (int i = threadIdx.x % 32 * 128; i < elements * int(sizeof(T)); i += 32 * 128)
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(reinterpret_cast<const char*>(row) + i));
+}
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void begin() { asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void begin() {}
+#endif
 )";
 }
 
@@ -48,6 +58,13 @@ template <int N, class T> __device__ __forceinline__ void copy_many(T* to, const
   else if constexpr (bytes == 8) { if ((reinterpret_cast<size_t>(place) & 7) == 0) return copy_pieces<uint2, N>(to, from); }
   else if constexpr (bytes == 4) { if ((reinterpret_cast<size_t>(place) & 3) == 0) return copy_pieces<unsigned, N>(to, from); }
   for (int i = 0; i < N; ++i) to[i] = from[i];
+}
+template <int N, class T> __device__ __forceinline__ void copy_aligned(T* to, const T* from, const void*) {
+  constexpr int bytes = N * sizeof(T);
+  if constexpr (bytes % 16 == 0) copy_pieces<uint4, N>(to, from);
+  else if constexpr (bytes == 8) copy_pieces<uint2, N>(to, from);
+  else if constexpr (bytes == 4) copy_pieces<unsigned, N>(to, from);
+  else for (int i = 0; i < N; ++i) to[i] = from[i];
 }
 )";
 }

@@ -7,8 +7,11 @@
 
 namespace graft::cuda {
 
-/// What every kernel may use, before it: types and half numbers, which are a GPU's own instructions
-/// (tests/cuda_text has others in their place), and what is plain C++ over them.
+/// What every kernel may use, before it: types, half numbers, and how it begins and fails, which are a GPU's
+/// own instructions (tests/cuda_text has others in their place), and what is plain C++ over them.
+///
+/// `failed` is memory of the GPU that has the mark, and after it the address of the host's copy (device.cpp).
+/// A kernel lets the next one be launched at once, which then waits for it before it reads or writes.
 const char* conversions();
 const char* helpers();
 

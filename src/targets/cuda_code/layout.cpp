@@ -12,6 +12,8 @@ using codegen::Op;
 constexpr int64_t few_reduced = 16;        // one thread does them one after the other
 constexpr int64_t enough_threads = 16384;  // fewer, and a thread takes fewer points at once
 constexpr int64_t many_rows = 2048;        // each of a warp, rather than of a block
+constexpr int64_t some_rows = 512;         // the same of rows that are read once
+constexpr int64_t long_row = 16384;        // too long for a warp, then
 constexpr int warp = 32, most_lanes = 512, column_lanes = 16;
 constexpr int most_held = 32, most_held_steps = 8;
 constexpr int64_t bytes_at_once = 16;
@@ -57,7 +59,9 @@ void lay_rows(const Kernel& kernel, int inner, Layout& layout) {
   }
   layout.lanes = lanes_for(reduced, layout.width, most_lanes);
   if (kernel.kept_points() >= many_rows && reduced <= int64_t{warp} * most_held) layout.lanes = warp;
-  layout.points = layout.lanes == warp ? 256 / warp : 1;
+  // Such as products with a vector: a warp has enough of its row on the way at a time.
+  if (kernel.phases == 1 && kernel.kept_points() >= some_rows && reduced <= long_row) layout.lanes = warp;
+  layout.points = layout.lanes > warp ? 1 : kernel.kept_points() >= many_rows ? 8 : 4;
   const int64_t at_once = int64_t{layout.lanes} * layout.width;
   const int64_t steps = (reduced + at_once - 1) / at_once;
   if (steps <= most_held_steps && steps * layout.width <= most_held)

@@ -1,0 +1,68 @@
+#include "targets/cuda/row_write.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "graft/error.h"
+#include "targets/cuda/module.h"
+#include "targets/cuda_code/row_write.h"
+
+namespace graft::cuda {
+namespace {
+
+const LoadedKernel& kernel_for(int64_t bytes) {
+  static std::mutex guard;
+  static std::map<int64_t, std::unique_ptr<const LoadedKernel>> all;
+  const std::lock_guard<std::mutex> lock(guard);
+  auto& found = all[bytes];
+  if (!found)
+    found = std::make_unique<const LoadedKernel>(compiled_once(row_write_code(bytes)), "write_rows");
+  return *found;
+}
+
+RowPlan plan_of(const runtime::Device::RowWrite& rows) {
+  RowPlan plan{};
+  const auto dims = rows.source.dim();
+  const auto dim = dims == 0 ? 0 : at::maybe_wrap_dim(rows.dim, dims);
+  for (int64_t d = 0; d < most_row_dims; ++d) {
+    const int64_t own = d - (most_row_dims - dims);  // the last ones are the source's
+    plan.sizes[d] = own < 0 ? 1 : rows.source.size(own);
+    plan.from[d] = own < 0 ? 0 : rows.source.stride(own);
+    plan.to[d] = own < 0 || own == dim ? 0 : rows.into.stride(own);
+    plan.places[d] = own >= 0 && own == dim && rows.index.dim() > 0 ? rows.index.stride(0) : 0;
+  }
+  plan.elements = rows.source.numel();
+  plan.rows = dims == 0 ? 1 : rows.into.size(dim);
+  plan.indices = rows.index.numel();
+  plan.index_step = rows.index.dim() > 0 ? rows.index.stride(0) : 0;
+  plan.row_step = dims == 0 ? 0 : rows.into.stride(dim);
+  return plan;
+}
+
+/// For more dimensions than the kernel has: the host waits.
+void write_after_a_look(const runtime::Device::RowWrite& rows) {
+  if (rows.index.lt(0).logical_or(rows.index.ge(rows.into.size(rows.dim))).any().item<bool>())
+    throw Error("[call] an index in the data is out of range, in " + rows.what);
+  rows.into.index_copy_(rows.dim, rows.index, rows.source);
+}
+
+}  // namespace
+
+void write_rows(const runtime::Device::RowWrite& rows, runtime::RunContext& context) {
+  if (rows.source.dim() > most_row_dims) return write_after_a_look(rows);
+  auto plan = plan_of(rows);
+  if (plan.indices == 0) return;
+  constexpr int threads = 128, most_blocks = 1024;
+  const int64_t blocks = std::clamp<int64_t>((plan.elements + threads - 1) / threads, 1, most_blocks);
+  auto *to = rows.into.data_ptr(), *failed = static_cast<void*>(context.failed());
+  const auto *from = rows.source.const_data_ptr(), *index = rows.index.const_data_ptr();
+  auto mark = rows.mark;
+  void* arguments[] = {&to, &from, &index, &plan, &failed, &mark};
+  kernel_for(rows.into.element_size()).launch({blocks, threads}, arguments, context.stream());
+}
+
+}  // namespace graft::cuda

@@ -1,0 +1,61 @@
+#include "targets/cuda_code/row_write.h"
+
+#include <stdexcept>
+
+#include "targets/cuda_code/expressions.h"
+
+namespace graft::cuda {
+namespace {
+
+const char* element_of(int64_t bytes) {
+  switch (bytes) {
+    case 1:
+      return "unsigned char";
+    case 2:
+      return "u16";
+    case 4:
+      return "unsigned";
+    case 8:
+      return "i64";
+    case 16:
+      return "uint4";
+    default:
+      throw std::logic_error("elements of " + std::to_string(bytes) + " bytes");
+  }
+}
+
+}  // namespace
+
+// Every block looks at all indices: they are few, and no block has to wait for another.
+std::string row_write_code(int64_t bytes) {
+  return std::string(conversions()) + "typedef " + element_of(bytes) + " element;\n" + R"(struct Plan {
+  i64 sizes[6], to[6], from[6], places[6], elements, rows, indices, index_step, row_step;
+};
+extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const element* from, const i64* index, Plan plan, int* failed, int mark) {
+  begin();
+  bool wrong = false;
+  for (i64 i = threadIdx.x; i < plan.indices; i += 128) {
+    const i64 at = index[i * plan.index_step];
+    wrong = wrong || at < 0 || at >= plan.rows;
+  }
+  if (__syncthreads_or(wrong)) {
+    if (threadIdx.x == 0) fail(failed, mark);
+    return;
+  }
+  if (*failed) return;
+  for (i64 i = i64(blockIdx.x) * 128 + threadIdx.x; i < plan.elements; i += i64(gridDim.x) * 128) {
+    i64 rest = i, there = 0, here = 0, which = 0;
+    for (int d = 5; d >= 0; --d) {
+      const i64 at = rest % plan.sizes[d];
+      rest /= plan.sizes[d];
+      there += at * plan.to[d];
+      here += at * plan.from[d];
+      which += at * plan.places[d];
+    }
+    to[there + index[which] * plan.row_step] = from[here];
+  }
+}
+)";
+}
+
+}  // namespace graft::cuda

@@ -1,0 +1,26 @@
+// Rows that are written to places that are data, as CUDA C++: what index_copy_ does, but nothing at all where
+// one of the places is not one, and without the host having to wait.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace graft::cuda {
+
+constexpr int most_row_dims = 6;
+
+/// What is written where, as the kernel has it: all but the last four by dimension of the source.
+struct RowPlan {
+  int64_t sizes[most_row_dims];
+  int64_t to[most_row_dims], from[most_row_dims];  ///< strides
+  int64_t places[most_row_dims];                   ///< stride of the indices along this dimension; else 0
+  int64_t elements;                                ///< of the source
+  int64_t rows;                                    ///< places that there are
+  int64_t indices, index_step;
+  int64_t row_step;  ///< from one place to the next
+};
+
+/// extern "C" function `write_rows`: where to, from, the indices, a RowPlan, `int* failed`, `int mark`. For
+/// elements of 1, 2, 4, 8 or 16 bytes.
+std::string row_write_code(int64_t bytes);
+
+}  // namespace graft::cuda
