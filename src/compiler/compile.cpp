@@ -301,6 +301,12 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
     count([](Counters& c) { ++c.recompiles; });
     return compile_watched(new_guarded_program(call, now), eager, call);
   }
+  if (guarded.has_other_flags() &&
+      !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty()) {
+    guarded.flags_are_guards = true;
+    count([](Counters& c) { ++c.recompiles; });
+    return compile_watched(new_guarded_program(call, now), eager, call);
+  }
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
         "[capture] the function works on other tensors than when it was captured, besides its arguments: a "

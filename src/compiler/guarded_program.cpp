@@ -65,6 +65,16 @@ bool GuardedProgram::has_duplicates(const std::vector<at::Tensor>& bound) const 
   });
 }
 
+bool GuardedProgram::has_other_flags() const {
+  if (!program) return false;
+  const auto& sources = program->captured().sources;
+  for (size_t i = 0; i < sources.size(); ++i)
+    if (sources[i].kind == Source::Kind::slot &&
+        inputs[i].has_other_flags(modules->slots()[sources[i].index].tensor()))
+      return true;
+  return false;
+}
+
 void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& arguments,
                   GuardedProgram& guarded) {
   guarded.inputs.resize(captured.sources.size());
@@ -128,7 +138,8 @@ bool GuardedProgram::holds(const detail::FlatArguments& call, const GlobalState&
                      [&](const ArgumentInSlot& both) {
                        return call.tensors[both.argument].is_same(modules->slots()[both.slot].tensor());
                      }) &&
-         (!pins_are_guards.load(std::memory_order_acquire) || !has_new_tensors(call.tensors));
+         (!pins_are_guards.load(std::memory_order_acquire) || !has_new_tensors(call.tensors)) &&
+         (!flags_are_guards.load(std::memory_order_acquire) || !has_other_flags());
 }
 
 std::string GuardedProgram::difference(const detail::FlatArguments& call, const GlobalState& now) const {
@@ -144,6 +155,10 @@ std::string GuardedProgram::difference(const detail::FlatArguments& call, const 
   if (pins_are_guards && has_new_tensors(call.tensors))
     return "an argument was a tensor that the function also reaches in another way (it was captured), and is "
            "another one now";
+  if (flags_are_guards && has_other_flags())
+    return "a parameter or buffer requires a gradient that did not when the program was compiled, or the "
+           "other "
+           "way round, and the function does something else then";
   if (!program) return "";
   const auto& sources = program->captured().sources;
   for (size_t i = 0; i < sources.size(); ++i) {

@@ -53,6 +53,12 @@ struct GuardedProgram {
   /// Whether an argument of the capture is now another one of them.
   bool has_moved_tensors(const std::vector<at::Tensor>& given) const;
 
+  /// Some operators take another way for a parameter that requires a gradient, also without gradients
+  /// (matmul). So little depends on it that it is a guard only of a program that was found to.
+  std::atomic<bool> flags_are_guards{false};
+  /// Whether a parameter or buffer requires a gradient that did not at the capture, or the other way round.
+  bool has_other_flags() const;
+
   std::atomic<bool> distrusted{false};  ///< differed from eager, and the caller chose eager for that case
   bool runs_eagerly() const { return !program || distrusted.load(std::memory_order_acquire); }
 

@@ -63,9 +63,14 @@ bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
   return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
          tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
-         (any_grad_ || (tensor.requires_grad() == requires_grad_ && tensor.is_leaf() == leaf_)) &&
-         tensor.is_inference() == inference_ && tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
+         (any_grad_ || !has_other_flags(tensor)) && tensor.is_inference() == inference_ &&
+         tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
          (!offset_ || tensor.storage_offset() == *offset_) && !tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool TensorGuard::has_other_flags(const at::Tensor& tensor) const {
+  return tensor.defined() && defined_ &&
+         (tensor.requires_grad() != requires_grad_ || tensor.is_leaf() != leaf_);
 }
 
 std::string TensorGuard::difference(const at::Tensor& tensor) const {

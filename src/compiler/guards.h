@@ -20,6 +20,8 @@ class TensorGuard {
   /// Also where the tensor begins in its storage.
   void guard_offset(const at::Tensor& tensor);
   bool holds(const at::Tensor& tensor) const;
+  /// Whether it requires a gradient where the guarded one did not, or the other way round, or is a leaf.
+  bool has_other_flags(const at::Tensor& tensor) const;
   /// What differs, in words; call it where holds() is false.
   std::string difference(const at::Tensor& tensor) const;
   std::string to_string() const;

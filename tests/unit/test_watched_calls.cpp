@@ -85,6 +85,22 @@ TEST(WatchedCalls, OutputsThatAreViewsOfAnArgument) {  // A7
   }
 }
 
+/// matmul takes another way for a parameter that requires a gradient, also where nobody computes gradients.
+TEST(WatchedCalls, AFlagThatAnOperatorLooksAtWithoutGradients) {
+  struct Holder : torch::nn::Module {
+    Tensor weight = register_buffer("weight", at::arange(4.0f).view({1, 2, 2}));
+  };
+  const auto module = std::make_shared<Holder>();
+  const auto f = [module](Tensor x) { return module->weight.matmul(x); };
+  const auto fast = compile(f, {.fullgraph = true}, {module});
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 8; ++i) {
+    const auto x = at::arange(8.0f).view({2, 2, 2}) + i;
+    EXPECT_TRUE(at::equal(fast(x), f(x))) << i;
+    module->weight.requires_grad_(i % 3 == 0);
+  }
+}
+
 /// A parameter that is a view of what has no gradient, and then one that is not.
 TEST(WatchedCalls, ViewsOfParametersThatAreViewsWithoutGradients) {
   auto parameter = at::arange(6.0f).slice(0, 0, 4).requires_grad_();
