@@ -444,6 +444,12 @@ void Program::differentiate(const std::shared_ptr<ForwardPass>& pass, const std:
 
 std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
   const auto pass = std::make_shared<ForwardPass>(std::move(finished));
+  const auto versions_now = [&] {
+    std::vector<uint32_t> versions;
+    for (const size_t i : backward_inputs_) versions.push_back(version_of(pass->inputs[i]));
+    return versions;
+  };
+  const auto before = versions_now();
   for (const auto& mutation : captured_.mutations) {
     auto& input = pass->inputs[mutation.input];
     if (input.is_same(pass->results[mutation.result])) {
@@ -453,6 +459,13 @@ std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
     const at::NoGradGuard no_grad;
     input.copy_(pass->results[mutation.result]);
   }
+  // Parts of one memory have one version: what is written here does not change the others.
+  const auto is_written = [&](size_t input) {
+    return std::ranges::any_of(captured_.mutations, [&](const Mutation& m) { return m.input == input; });
+  };
+  const auto after = versions_now();
+  for (size_t i = 0; i < pass->versions.size(); ++i)
+    if (!is_written(backward_inputs_[i])) pass->versions[i] += after[i] - before[i];
   auto outputs = outputs_of(*pass);
   pass->results.clear();
   auto leaves = std::move(pass->leaves);

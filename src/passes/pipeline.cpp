@@ -8,6 +8,7 @@
 #include "passes/common_subexpressions.h"
 #include "passes/dead_code.h"
 #include "passes/early_gather.h"
+#include "passes/few_queries.h"
 #include "passes/narrow_siblings.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
@@ -41,6 +42,9 @@ const std::vector<Pass>& joint_kernel_passes() {
 std::vector<Pass> compile_passes(const TargetFacts& target) {
   return {
       {"plain-creation", make_creation_plain},
+      // As the keys are repeated by whom attention is called.
+      {"few-queries",
+       [queries = target.few_queries](ir::Graph& graph) { attend_with_few_queries(graph, queries); }},
       {"decompose", decomp::decompose},
       // Before equal casts of what several products read become one.
       {"wide-products", [slow = target.products_are_slow, rows = target.rows_of_a_kernel](

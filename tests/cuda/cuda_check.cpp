@@ -83,6 +83,24 @@ std::vector<Case> cases() {
        },
        one({20, 256})},
   };
+  for (const int64_t queries : {1, 3, 5})
+    all.push_back({queries == 1   ? "one query"
+                   : queries == 3 ? "three queries"
+                                  : "five queries",
+                   [](Tensors t) {
+                     const auto repeated = [](const Tensor& x) {
+                       return x.unsqueeze(2).expand({2, 2, 4, 300, 64}).reshape({2, 8, 300, 64});
+                     };
+                     return Tensors{
+                         at::scaled_dot_product_attention(t[0], repeated(t[1]), repeated(t[2]), t[3]) + 1};
+                   },
+                   [=](int call) {
+                     return Tensors{numbers(call, {2, 8, queries, 64}, at::kBFloat16),
+                                    numbers(call + 20, {2, 2, 300, 64}, at::kBFloat16),
+                                    numbers(call + 40, {2, 2, 300, 64}, at::kBFloat16),
+                                    numbers(call, {2, 1, 1, 300}).gt(-1).expand({2, 1, queries, 300})};
+                   },
+                   5e-2});
   for (const auto dtype : {at::kHalf, at::kBFloat16})
     for (const int64_t rows : {1, 2, 3})
       all.push_back({rows == 1   ? "a vector with weights"
@@ -248,6 +266,47 @@ std::string kept_results(graft::Mode mode) {
   return "";
 }
 
+/// graft::attend by itself, over sizes that end in the middle of everything.
+std::string attend() {
+  using Attend = Tensor(const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, double,
+                        at::IntArrayRef);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("graft::attend", "").typed<Attend>();
+  struct Sizes {
+    int64_t batch, groups, heads, queries, keys, size;
+  };
+  for (const auto& s : std::vector<Sizes>{{1, 8, 4, 1, 192, 64},
+                                          {3, 2, 3, 2, 1, 128},
+                                          {2, 1, 5, 3, 777, 32},
+                                          {1, 1, 1, 1, 5000, 256},
+                                          {32, 8, 4, 1, 130, 64},
+                                          {1, 2, 8, 4, 2049, 128},
+                                          {2, 3, 1, 1, 65, 80}})
+    for (const auto dtype : {at::kHalf, at::kBFloat16})
+      for (const int bias : {0, 1, 2}) {
+        const auto q = numbers(1, {s.batch, s.queries, s.groups * s.heads, s.size}, dtype).transpose(1, 2);
+        const auto k = numbers(2, {s.batch, s.groups, s.keys, s.size}, dtype);
+        const auto v = numbers(3, {s.batch, s.keys, s.groups, s.size}, dtype).transpose(1, 2);
+        std::optional<Tensor> more;
+        if (bias) {
+          more = numbers(4, {s.batch, 1, s.queries, s.keys}, bias == 1 ? dtype : at::kFloat);
+          more->masked_fill_(more->gt(0.5), -INFINITY);
+          more->select(0, 0).select(1, 0).fill_(-INFINITY);  // one that sees nothing
+        }
+        const auto strides = q.strides().vec();
+        const auto got = op.call(q, k, v, more, 0.125, strides);
+        const auto wide = [](const Tensor& x) { return x.cpu().to(at::kDouble); };
+        std::optional<Tensor> wide_bias;
+        if (more) wide_bias = wide(*more);
+        const auto want = op.call(wide(q), wide(k), wide(v), wide_bias, 0.125, strides);
+        if (got.strides() != at::IntArrayRef(strides)) return "strides";
+        if (!at::allclose(wide(got), want, 2e-2, 1e-2))
+          return "keys " + std::to_string(s.keys) + ", size " + std::to_string(s.size) + ", bias " +
+                 std::to_string(bias) + ": off by " +
+                 std::to_string((wide(got) - want).abs().max().item<double>());
+      }
+  return "";
+}
+
 /// A training step as one program, against the same in eager code: the parameters after some steps.
 std::string training_step(graft::Mode mode) {
   std::vector<Tensors> ends;
@@ -299,6 +358,7 @@ int main() {
               << (failure.empty() ? "" : ": " + failure.substr(0, 1500)) << std::endl;
     wrong += !failure.empty();
   };
+  report("attention of few queries by itself", attend);
   for (const auto mode : modes) {
     for (const auto& each : cases()) {
       report(each.name + name_of(mode), [&] { return failure_of(each, mode); });

@@ -298,6 +298,28 @@ TEST(WatchedGradients, WhatABackwardPassOfSomeOutputsDoesNotNeedMayChange) {
   }
 }
 
+/// Parts of one memory share a version, and the call itself writes into one of them.
+TEST(WatchedGradients, ABackwardPassThatNeedsAnotherPartOfTheMemoryThatIsWritten) {
+  const auto w = at::ones({2, 2}).requires_grad_();
+  const auto f = [w](Tensor x, Tensor y) {
+    x.diagonal().fill_(3);
+    return at::where(y.gt(0), x, w);
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const auto memory = numbers(i), other = memory.clone();
+    const auto parts = [](const Tensor& t) {
+      return std::pair(t.slice(0, 2).view({2, 2}), t.slice(0, 0, 2));
+    };
+    const auto [x, y] = parts(memory);
+    const auto [p, q] = parts(other);
+    const auto got = fast(x, y), want = f(p, q);
+    expect_same(torch::autograd::grad({got.sum()}, {w})[0], torch::autograd::grad({want.sum()}, {w})[0]);
+    expect_same(memory, other);
+  }
+}
+
 /// The largest element is found again by its value, also where that is a float made of halves.
 TEST(WatchedGradients, TheLargestOfWhatHalvesWereOnTheWayTo) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {

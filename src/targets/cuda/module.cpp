@@ -84,7 +84,8 @@ void LoadedKernel::launch(Shape shape, void** arguments, void* stream) const {
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.blocks_y),
+                        static_cast<unsigned>(shape.blocks_z));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;

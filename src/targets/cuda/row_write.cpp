@@ -28,22 +28,23 @@ RowPlan plan_of(const runtime::Device::RowWrite& rows) {
   RowPlan plan{};
   const auto dims = rows.source.dim();
   const auto dim = dims == 0 ? 0 : at::maybe_wrap_dim(rows.dim, dims);
-  for (int64_t d = 0; d < most_row_dims; ++d) {
-    const int64_t own = d - (most_row_dims - dims);  // the last ones are the source's
-    plan.sizes[d] = own < 0 ? 1 : rows.source.size(own);
-    plan.from[d] = own < 0 ? 0 : rows.source.stride(own);
-    plan.to[d] = own < 0 || own == dim ? 0 : rows.into.stride(own);
-    plan.places[d] = own >= 0 && own == dim && rows.index.dim() > 0 ? rows.index.stride(0) : 0;
+  plan.index_step = rows.index.dim() > 0 ? rows.index.stride(0) : 0;
+  for (int64_t d = dims; d-- > 0;) {
+    if (rows.source.size(d) == 1) continue;
+    plan.sizes[plan.dims] = static_cast<uint32_t>(rows.source.size(d));
+    plan.from[plan.dims] = rows.source.stride(d);
+    plan.to[plan.dims] = d == dim ? 0 : rows.into.stride(d);
+    plan.places[plan.dims] = d == dim ? plan.index_step : 0;
+    ++plan.dims;
   }
-  plan.elements = rows.source.numel();
+  plan.elements = static_cast<uint32_t>(rows.source.numel());
   plan.rows = dims == 0 ? 1 : rows.into.size(dim);
   plan.indices = rows.index.numel();
-  plan.index_step = rows.index.dim() > 0 ? rows.index.stride(0) : 0;
   plan.row_step = dims == 0 ? 0 : rows.into.stride(dim);
   return plan;
 }
 
-/// For more dimensions than the kernel has: the host waits.
+/// For more than the kernel can count: the host waits.
 void write_after_a_look(const runtime::Device::RowWrite& rows) {
   if (rows.index.lt(0).logical_or(rows.index.ge(rows.into.size(rows.dim))).any().item<bool>())
     throw Error("[call] an index in the data is out of range, in " + rows.what);
@@ -53,16 +54,19 @@ void write_after_a_look(const runtime::Device::RowWrite& rows) {
 }  // namespace
 
 void write_rows(const runtime::Device::RowWrite& rows, runtime::RunContext& context) {
-  if (rows.source.dim() > most_row_dims) return write_after_a_look(rows);
+  constexpr int64_t most_elements = int64_t{1} << 31;
+  if (rows.source.dim() > most_row_dims || rows.source.numel() > most_elements)
+    return write_after_a_look(rows);
   auto plan = plan_of(rows);
   if (plan.indices == 0) return;
   constexpr int threads = 128, most_blocks = 1024;
-  const int64_t blocks = std::clamp<int64_t>((plan.elements + threads - 1) / threads, 1, most_blocks);
+  const int64_t blocks = std::clamp<int64_t>((rows.source.numel() + threads - 1) / threads, 1, most_blocks);
   auto *to = rows.into.data_ptr(), *failed = static_cast<void*>(context.failed());
   const auto *from = rows.source.const_data_ptr(), *index = rows.index.const_data_ptr();
   auto mark = rows.mark;
   void* arguments[] = {&to, &from, &index, &plan, &failed, &mark};
-  kernel_for(rows.into.element_size()).launch({blocks, threads}, arguments, context.stream());
+  kernel_for(rows.into.element_size())
+      .launch({.blocks = blocks, .threads = threads}, arguments, context.stream());
 }
 
 }  // namespace graft::cuda

@@ -15,6 +15,7 @@ namespace graft::cuda {
 struct Shape {
   int64_t blocks = 1;
   int threads = 256;
+  int64_t blocks_y = 1, blocks_z = 1;
 };
 
 /// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark` and

@@ -29,7 +29,9 @@ const char* element_of(int64_t bytes) {
 // Every block looks at all indices: they are few, and no block has to wait for another.
 std::string row_write_code(int64_t bytes) {
   return std::string(conversions()) + "typedef " + element_of(bytes) + " element;\n" + R"(struct Plan {
-  i64 sizes[6], to[6], from[6], places[6], elements, rows, indices, index_step, row_step;
+  i64 to[6], from[6], places[6], rows, indices, index_step, row_step;
+  unsigned sizes[6], elements;
+  int dims;
 };
 extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const element* from, const i64* index, Plan plan, int* failed, int mark) {
   begin();
@@ -43,10 +45,11 @@ extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const 
     return;
   }
   if (*failed) return;
-  for (i64 i = i64(blockIdx.x) * 128 + threadIdx.x; i < plan.elements; i += i64(gridDim.x) * 128) {
-    i64 rest = i, there = 0, here = 0, which = 0;
-    for (int d = 5; d >= 0; --d) {
-      const i64 at = rest % plan.sizes[d];
+  for (unsigned i = blockIdx.x * 128 + threadIdx.x; i < plan.elements; i += gridDim.x * 128) {
+    unsigned rest = i;
+    i64 there = 0, here = 0, which = 0;
+    for (int d = 0; d < plan.dims; ++d) {
+      const unsigned at = rest % plan.sizes[d];
       rest /= plan.sizes[d];
       there += at * plan.to[d];
       here += at * plan.from[d];

@@ -8,15 +8,16 @@ namespace graft::cuda {
 
 constexpr int most_row_dims = 6;
 
-/// What is written where, as the kernel has it: all but the last four by dimension of the source.
+/// What is written where, as the kernel has it: first by dimension of the source, the innermost one first.
 struct RowPlan {
-  int64_t sizes[most_row_dims];
   int64_t to[most_row_dims], from[most_row_dims];  ///< strides
   int64_t places[most_row_dims];                   ///< stride of the indices along this dimension; else 0
-  int64_t elements;                                ///< of the source
   int64_t rows;                                    ///< places that there are
   int64_t indices, index_step;
   int64_t row_step;  ///< from one place to the next
+  uint32_t sizes[most_row_dims];
+  uint32_t elements;  ///< of the source
+  int32_t dims;       ///< that have more than one element
 };
 
 /// extern "C" function `write_rows`: where to, from, the indices, a RowPlan, `int* failed`, `int mark`. For
