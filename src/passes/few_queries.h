@@ -1,9 +1,11 @@
 // Attention of very few queries over many keys, as in decoding, becomes graft::attend, which a target has a
 // kernel for: each key is read once for all heads that share it.
 //
-//   %3 = aten::expand(%keys), %4 = aten::clone(%3), %5 = aten::view(%4)     # a copy for each head
-//   %8 = aten::_scaled_dot_product_cudnn_attention(%q, %5, %7, %mask)   ->   %8 = graft::attend(%q, %keys,
-//   %values, %mask)
+//   %3 = aten::expand(%keys)                    ->   %8 = graft::attend(%q, %keys, %values, %mask)
+//   %4 = aten::clone(%3)
+//   %5 = aten::view(%4)
+//   ... the same of the values
+//   %8 = aten::_scaled_dot_product_cudnn_attention(%q, %5, %7, %mask)
 #pragma once
 #include "ir/graph.h"
 

@@ -8,8 +8,8 @@
 //                                            %5: bf16[8, 4] = aten::_to_copy(%4)
 //
 // A product of very few rows reads its weight once and is over: that is a kernel of its own (multiply, sum),
-// with no copy of the weight in float32. It is one also where products are not slow, but a library's have a
-// beginning and an end of their own that such a kernel does not have (a token of a GPU).
+// with no copy of the weight in float32. On a GPU it is one although products are fast: what follows
+// becomes part of the kernel, and the next one begins while it runs.
 #pragma once
 #include <functional>
 

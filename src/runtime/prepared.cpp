@@ -469,6 +469,7 @@ class Preparation {
 
   std::string reason_not_to_record(const codegen::Schedule& schedule) const {
     if (!device_.can_record()) return "the device records nothing";
+    if (program_.launches + program_.extern_calls == 0) return "it launches nothing";
     for (const auto& slot : program_.slots)
       if (slot.type.numel() > 0 && slot.type.device != place_ && slot.kind != Slot::Kind::view)
         return "it has values that are not on the device";

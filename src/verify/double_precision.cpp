@@ -146,7 +146,7 @@ DoublePrecisionRuns::DoublePrecisionRuns(const ir::Graph& graph, const std::vect
     for (const auto* node : random)
       for (const auto& made : drawn.at(node)) wide_inputs_.push_back(widened(made, false, false));
     find_overflows(generators);
-    find_parts();
+    find_parts(graph);
   } catch (const std::exception&) {
     plain_.clear();
     precise_.clear();
@@ -183,19 +183,17 @@ void DoublePrecisionRuns::find_overflows(const std::vector<at::Generator>& gener
       });
 }
 
-void DoublePrecisionRuns::find_parts() {
-  std::unordered_map<int64_t, double> known;  // by the number of a value: those that stay keep theirs
-  const auto copy = [&] {
-    ir::ValueMap map;
-    parts_ = ir::clone(wide_, &map);
-    known.clear();
+void DoublePrecisionRuns::find_parts(const ir::Graph& graph) {
+  ir::ValueMap map;
+  const auto note_units = [&] {
     for (const auto& [value, twin] : map)
-      if (const auto found = rounding_.find(value); found != rounding_.end())
-        known[twin->id()] = found->second;
+      if (const double unit = unit_of(value->type().dtype)) rounding_[twin] = unit;
   };
-  copy();
   try {
-    decomp::decompose(parts_);
+    auto apart = ir::clone(graph);
+    decomp::decompose(apart);
+    std::vector<const ir::Node*> random;
+    parts_ = in_double(apart, map, random);
     // It has to be the same function, or its runs say nothing about rounding.
     constexpr double same = 1e-6;
     const auto results = ref::interpret(parts_, wide_inputs_, {});
@@ -203,23 +201,12 @@ void DoublePrecisionRuns::find_parts() {
       if (results[i].defined() && !at::allclose(results[i].to(at::kDouble), precise_[i].to(at::kDouble), same,
                                                 same, /*equal_nan=*/true))
         throw std::runtime_error("another function");
+    note_units();
   } catch (const std::exception&) {
-    copy();
-  }
-  const auto take = [&](const ir::Value& value, double otherwise) {
-    const auto found = known.find(value.id());
-    if (const double unit = found == known.end() ? otherwise : found->second; unit > 0)
-      rounding_[&value] = unit;
-  };
-  for (const auto& input : parts_.inputs()) take(*input, 0);
-  for (const auto& node : parts_.nodes()) {
-    // What is new is inside of an operator, where halves are floats.
-    double inside = 0;
-    for (const auto* input : node->inputs())
-      if (const auto found = rounding_.find(input); found != rounding_.end())
-        inside = std::max(inside, std::min(found->second, unit_of(ir::DType::f32)));
-    for (const auto& output : node->outputs())
-      take(*output, ir::is_floating(output->type().dtype) ? inside : 0);
+    map.clear();
+    std::vector<const ir::Node*> random;
+    parts_ = in_double(graph, map, random);
+    note_units();
   }
 }
 

@@ -35,12 +35,12 @@ class DoublePrecisionRuns {
  private:
   /// Makes the precise run.
   void find_overflows(const std::vector<at::Generator>& generators);
-  /// Takes wide_ apart into the operators that kernels are made of.
-  void find_parts();
+  /// The graph in double once more, taken apart into the operators that kernels are made of.
+  void find_parts(const ir::Graph& graph);
 
   mutable at::Generator generator_;
   ir::Graph wide_;
-  ir::Graph parts_;  // the same, for perturbed(): what is rounded inside of an operator shows
+  ir::Graph parts_;  // for perturbed(): what is rounded inside of an operator shows
   std::vector<at::Tensor> wide_inputs_, plain_, precise_;
   bool may_overflow_ = false;
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_ and of parts_; relative

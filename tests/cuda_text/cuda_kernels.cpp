@@ -16,9 +16,11 @@
 #include "arch/kernel_cases.h"
 #include "capture/capture.h"
 #include "cuda_text/fused_cases.h"
+#include "targets/cuda_code/attend.h"
 #include "targets/cuda_code/code.h"
 #include "targets/cuda_code/expressions.h"
 #include "targets/cuda_code/layout.h"
+#include "targets/cuda_code/row_write.h"
 #include "targets/targets.h"
 
 namespace graft {
@@ -148,6 +150,23 @@ std::string layout_text(const Kernel& kernel) {
   return text.str();
 }
 
+/// Those that are not generated: `attend0.cu` and so on for NVRTC, `attend0.inc` for written_kernels.cpp.
+void write_written(const std::filesystem::path& folder) {
+  using ir::DType;
+  const cuda::AttendKind kinds[] = {{DType::bf16, DType::bf16, 64, 4},
+                                    {DType::f16, DType::f32, 128, 1},
+                                    {DType::bf16, DType::f32, 32, 3},
+                                    {DType::f16, DType::f16, 256, 2}};
+  for (size_t i = 0; i < std::size(kinds); ++i) {
+    opened(folder / ("attend" + std::to_string(i) + ".cu")) << cuda::attend_code(kinds[i]);
+    opened(folder / ("attend" + std::to_string(i) + ".inc")) << cuda::attend_functions(kinds[i]);
+  }
+  for (const int bytes : {1, 2, 4, 8, 16}) {
+    opened(folder / ("rows" + std::to_string(bytes) + ".cu")) << cuda::row_write_code(bytes);
+    opened(folder / ("rows" + std::to_string(bytes) + ".inc")) << cuda::row_write_function(bytes);
+  }
+}
+
 kernel_cases::Kernels make_kernels(const std::string& which) {
   kernel_cases::Kernels kernels(target_for({ir::Device::Kind::cuda}));
   add_fused(kernels, which == "samples" ? fused_cases::samples() : fused_cases::table());
@@ -164,6 +183,7 @@ void run(const std::string& which, const std::filesystem::path& folder) {
     write_part(folder / ("part" + std::to_string(part) + ".cpp"), kept, begin,
                std::min(begin + kernels_in_a_part, kept.size()));
   write_table(folder / "table.c", kept);
+  if (which == "samples") write_written(folder);
   opened(folder / "single.cu") << cuda::code_of(kept[0].named->kernel);
   auto layouts = opened(folder / "layouts");
   for (const auto& each : kept)

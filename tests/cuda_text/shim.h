@@ -32,7 +32,7 @@ struct uint4 {
 namespace shim {
 
 struct Place {
-  unsigned x;
+  unsigned x, y, z;
 };
 
 enum { warp = 32, most_threads = 1024, stack_bytes = 64 * 1024 };
@@ -56,6 +56,7 @@ struct State {
   // the other is still being read.
   uint64_t given[most_threads / warp][2][warp];
   int set[most_threads];
+  bool votes[most_threads];
 };
 inline State state;
 
@@ -169,6 +170,16 @@ T exchanged(T x, int distance, int line) {
   return x;
 }
 
+/// Whether one of the block's threads says yes.
+inline bool any_of_block(bool mine, int line) {
+  state.votes[state.thread.x] = mine;
+  wait(in_block_barrier, line);
+  bool found = false;
+  for (unsigned i = 0; i < state.threads.x; ++i) found = found || state.votes[i];
+  wait(in_block_barrier, line);
+  return found;
+}
+
 template <class To, class From>
 To with_bits_of(From x) {
   static_assert(sizeof(To) == sizeof(From));
@@ -184,6 +195,7 @@ To with_bits_of(From x) {
 #define blockDim shim::state.threads
 #define gridDim shim::state.blocks
 #define __syncthreads() shim::wait(shim::in_block_barrier, __LINE__)
+#define __syncthreads_or(x) shim::any_of_block(x, __LINE__)
 #define __syncwarp() shim::wait(shim::in_warp_barrier, __LINE__)
 #define __shfl_xor_sync(mask, x, distance) shim::exchanged(x, distance, __LINE__)
 #define __int_as_float(x) shim::with_bits_of<float>(static_cast<int>(x))

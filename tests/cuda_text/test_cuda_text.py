@@ -124,6 +124,55 @@ def test_nvrtc_compiles_kernels(made):
     expect_compiled(made)
 
 
+def run_written(folder):
+    """The kernels that are not generated, on the CPU."""
+    if not shutil.which("g++"):
+        pytest.skip("there is no g++")
+    done = subprocess.run(["g++", *FLAGS, "-I", folder, "-I", HERE, HERE / "written_kernels.cpp", "-lm", "-o", folder / "written"],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr[:3000]
+    return subprocess.run([folder / "written"], capture_output=True, text=True)
+
+
+def test_nvrtc_compiles_written_kernels(samples):
+    library, texts = nvrtc(), [*samples.glob("attend*.cu"), *samples.glob("rows*.cu")]
+    assert len(texts) == 9
+    for log in in_parallel(lambda path: log_of(library, path), texts):
+        assert log is None, log[:5000]
+
+
+def test_written_kernels_are_right(samples):
+    done = run_written(samples)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1].endswith(" 0 wrong")
+
+
+# What is spoiled in them, as below.
+WRITTEN_SPOILED = {
+    "a key that is there twice": (r"base \+= at_once \* step", "base += (at_once - 1) * step", " wrong"),
+    "a part that is not joined": (r"p < plan\.parts; \+\+p\) \{", "p + 1 < plan.parts; ++p) {", " wrong"),
+    "a warp that is not joined": (r"w < warps; \+\+w\) \{", "w + 1 < warps; ++w) {", " wrong"),
+    "keys after the end": (r"s = live \? (s \+ b\[u\]\[r\]) : minus_infinity\(\)", r"s = \1", " wrong"),
+    "no maximum": (r"const float most = fmaxf\(m\[r\], s\)", "const float most = s", " wrong"),
+    "no barrier": (r"__syncthreads\(\);", "", " wrong"),
+    "rows after a failure": (r"if \(\*failed\) return;", "", "after a failure"),
+    "places that are not looked at": (r"at >= plan\.rows", "at > plan.rows", " wrong"),
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN_SPOILED)
+def test_wrong_written_kernels_are_found(what, samples, tmp_path):
+    pattern, replacement, message = WRITTEN_SPOILED[what]
+    count = 0
+    for path in [*samples.glob("attend*.inc"), *samples.glob("rows*.inc")]:
+        text, found = re.subn(pattern, replacement, path.read_text())
+        (tmp_path / path.name).write_text(text)
+        count += found
+    assert count > 0
+    done = run_written(tmp_path)
+    assert done.returncode != 0 and re.search(message, done.stdout + done.stderr), done.stdout[-2000:] + done.stderr[-2000:]
+
+
 def test_nvrtc_refuses_what_is_wrong(samples, tmp_path):
     text = (samples / "single.cu").read_text()
     (tmp_path / "single.cu").write_text(text.replace("first < ", "first_one < ", 1))

@@ -73,6 +73,7 @@ class StepLauncher : public Launcher {
 
  private:
   void run(const Launch& launch) const {
+    if (launch.unless_failed && *launch.failed) return;
     const auto tensor = [&](size_t i) {
       return at::from_blob(launch.buffers[i], types_[i].sizes, types_[i].strides, to_torch(types_[i].dtype));
     };
@@ -101,11 +102,14 @@ class StepLauncher : public Launcher {
 
 class LateContext : public runtime::RunContext {
  public:
+  explicit LateContext(bool guards_writes = false) : guards_writes_(guards_writes) {}
   int32_t* failed() override { return &failed_; }
   int32_t take_failure() override { return std::exchange(failed_, 0); }
   bool is_immediate() const override { return false; }
+  bool guards_writes() const override { return guards_writes_; }
 
  private:
+  bool guards_writes_;
   int32_t failed_ = 0;
 };
 
@@ -133,8 +137,12 @@ class AtenDevice : public runtime::Device {
 /// One that records.
 class RecordingDevice : public AtenDevice {
  public:
-  mutable int recorded = 0, launches = 0;
+  mutable int recorded = 0, launches = 0, parts = 0;
+  bool guards_writes = false;  ///< whether kernels look for failures before they write into inputs
 
+  std::unique_ptr<runtime::RunContext> make_context() const override {
+    return std::make_unique<LateContext>(guards_writes);
+  }
   bool has_pool() const override { return true; }
   bool can_record() const override { return true; }
   std::vector<std::unique_ptr<runtime::Recording>> record(
@@ -144,6 +152,7 @@ class RecordingDevice : public AtenDevice {
       auto made = std::make_unique<Tape>();
       made->launches = &launches;
       tape() = made.get();
+      ++this->parts;
       parts.push_back(std::move(made));
     };
     ++recorded;

@@ -129,7 +129,9 @@ void add_pointwise(std::vector<Rule>& all) {
       {"$0.tanh()", 1, smooth, Effect::makes, RUN(t[0].tanh())},
       {"$0.sigmoid()", 1, smooth, Effect::makes, RUN(t[0].sigmoid())},
       {"$0.sin()", 1, smooth, Effect::makes, RUN(t[0].sin())},
-      {"at::gelu($0)", 1, smooth, Effect::makes, RUN(at::gelu(t[0]))},
+      // Of infinity some of ATen's kernels give NaN, which is not right, and a clamp or a cast makes it a
+      // number.
+      {"at::gelu($0.clamp(-30, 30))", 1, smooth, Effect::makes, RUN(at::gelu(t[0].clamp(-30, 30)))},
       {"at::silu($0)", 1, smooth, Effect::makes, RUN(at::silu(t[0]))},
       {"$0 * 0.5", 1, smooth, Effect::makes, RUN(t[0] * 0.5)},
       {"$0 / ($1.abs() + 1)", 2, smooth, Effect::makes, RUN(t[0] / (t[1].abs() + 1))},

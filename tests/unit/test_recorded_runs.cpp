@@ -160,20 +160,25 @@ TEST_F(RecordedRuns, WhatIsWrittenIntoAnInputIsWrittenOnceInEachRun) {
 }
 
 TEST_F(RecordedRuns, ARunThatFailsHasChangedNothing) {
-  const auto run = program(step, {.in_place = {{.result = 0, .input = 2}}});
-  const auto table = at::randn({4, 4}), sum = at::zeros({2, 4}), want = at::zeros({2, 4});
-  for (int call = 0; call < 12; ++call) {
-    const bool fails = call % 3 == 2;
-    const auto ids = at::tensor({call % 4, fails ? 7 : 3}, at::kLong);
-    if (fails) {
-      EXPECT_THROW(run->run({table, ids, sum}, true), Error);
-    } else {
-      run->run({table, ids, sum}, true);
-      want.add_(term(table, ids));
+  for (const bool guards : {false, true}) {
+    device.guards_writes = guards;
+    device.launches = device.recorded = device.parts = 0;
+    const auto run = program(step, {.in_place = {{.result = 0, .input = 2}}});
+    const auto table = at::randn({4, 4}), sum = at::zeros({2, 4}), want = at::zeros({2, 4});
+    for (int call = 0; call < 12; ++call) {
+      const bool fails = call % 3 == 2;
+      const auto ids = at::tensor({call % 4, fails ? 7 : 3}, at::kLong);
+      if (fails) {
+        EXPECT_THROW(run->run({table, ids, sum}, true), Error);
+      } else {
+        run->run({table, ids, sum}, true);
+        want.add_(term(table, ids));
+      }
+      EXPECT_TRUE(at::allclose(sum, want)) << call;
     }
-    EXPECT_TRUE(at::allclose(sum, want)) << call;
+    EXPECT_GT(device.launches, 4);
+    EXPECT_EQ(device.parts, device.recorded * (guards ? 1 : 2));
   }
-  EXPECT_GT(device.launches, 4);
 }
 
 }  // namespace

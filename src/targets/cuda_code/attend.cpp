@@ -10,10 +10,10 @@ int64_t attend_partial(const AttendKind& kind) { return kind.rows * (kind.size +
 
 // `lanes` threads have a key together, 8 numbers each, so that a warp has several keys at a time. Each such
 // group goes its own way with a running maximum; what they found is joined at the end, in a fixed order.
-std::string attend_code(const AttendKind& kind) {
-  std::string text = conversions();
-  text += "constexpr int size = " + std::to_string(kind.size) + ", rows = " + std::to_string(kind.rows) +
-          ", threads = " + std::to_string(attend_threads) + ";\n";
+std::string attend_functions(const AttendKind& kind) {
+  std::string text = "constexpr int size = " + std::to_string(kind.size) +
+                     ", rows = " + std::to_string(kind.rows) +
+                     ", threads = " + std::to_string(attend_threads) + ";\n";
   text += "typedef " + std::string(memory_type(kind.bias)) + " added;\n";
   text +=
       "__device__ __forceinline__ float number_of(u16 x) { return " + in_register(kind.dtype, "x") + "; }\n";
@@ -157,5 +157,7 @@ extern "C" __global__ void __launch_bounds__(threads) join_parts(u16* out, const
 }
 )";
 }
+
+std::string attend_code(const AttendKind& kind) { return conversions() + attend_functions(kind); }
 
 }  // namespace graft::cuda

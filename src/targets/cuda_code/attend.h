@@ -37,6 +37,8 @@ bool has_attend_code(int64_t size);
 ///     what each of them found;
 ///   join_parts(out, const float* partial, AttendPlan), with one block for all parts, joins that.
 std::string attend_code(const AttendKind& kind);
+/// The same without what stands before it (expressions.h: conversions()).
+std::string attend_functions(const AttendKind& kind);
 
 /// Floats that a block of a part leaves.
 int64_t attend_partial(const AttendKind& kind);

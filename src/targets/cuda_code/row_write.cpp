@@ -27,8 +27,8 @@ const char* element_of(int64_t bytes) {
 }  // namespace
 
 // Every block looks at all indices: they are few, and no block has to wait for another.
-std::string row_write_code(int64_t bytes) {
-  return std::string(conversions()) + "typedef " + element_of(bytes) + " element;\n" + R"(struct Plan {
+std::string row_write_function(int64_t bytes) {
+  return std::string("typedef ") + element_of(bytes) + " element;\n" + R"(struct Plan {
   i64 to[6], from[6], places[6], rows, indices, index_step, row_step;
   unsigned sizes[6], elements;
   int dims;
@@ -60,5 +60,7 @@ extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const 
 }
 )";
 }
+
+std::string row_write_code(int64_t bytes) { return conversions() + row_write_function(bytes); }
 
 }  // namespace graft::cuda

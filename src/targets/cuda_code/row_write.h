@@ -23,5 +23,7 @@ struct RowPlan {
 /// extern "C" function `write_rows`: where to, from, the indices, a RowPlan, `int* failed`, `int mark`. For
 /// elements of 1, 2, 4, 8 or 16 bytes.
 std::string row_write_code(int64_t bytes);
+/// The same without what stands before it (expressions.h: conversions()).
+std::string row_write_function(int64_t bytes);
 
 }  // namespace graft::cuda
