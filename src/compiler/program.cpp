@@ -446,6 +446,7 @@ std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
   const auto pass = std::make_shared<ForwardPass>(std::move(finished));
   const auto versions_now = [&] {
     std::vector<uint32_t> versions;
+    versions.reserve(backward_inputs_.size());
     for (const size_t i : backward_inputs_) versions.push_back(version_of(pass->inputs[i]));
     return versions;
   };
