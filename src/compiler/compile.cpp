@@ -291,22 +291,21 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
   }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
   // other ones, or gives or changes another one of them; or the same inputs in other places.
+  const auto does_something_else = [&] {
+    return !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty();
+  };
   const auto reached_otherwise = [&] {
     return has_other_inputs(*observed.capture, guarded.program->captured()) ||
-           (guarded.has_moved_tensors(call.tensors) &&
-            !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty());
+           (guarded.has_moved_tensors(call.tensors) && does_something_else());
   };
-  if (guarded.has_new_tensors(call.tensors) && reached_otherwise()) {
-    guarded.pins_are_guards = true;
+  const auto compile_again = [&](std::atomic<bool>& becomes_a_guard) {
+    becomes_a_guard = true;
     count([](Counters& c) { ++c.recompiles; });
     return compile_watched(new_guarded_program(call, now), eager, call);
-  }
-  if (guarded.has_other_flags() &&
-      !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty()) {
-    guarded.flags_are_guards = true;
-    count([](Counters& c) { ++c.recompiles; });
-    return compile_watched(new_guarded_program(call, now), eager, call);
-  }
+  };
+  if (guarded.has_new_tensors(call.tensors) && reached_otherwise())
+    return compile_again(guarded.pins_are_guards);
+  if (guarded.has_other_flags() && does_something_else()) return compile_again(guarded.flags_are_guards);
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
         "[capture] the function works on other tensors than when it was captured, besides its arguments: a "

@@ -156,9 +156,8 @@ std::string GuardedProgram::difference(const detail::FlatArguments& call, const 
     return "an argument was a tensor that the function also reaches in another way (it was captured), and is "
            "another one now";
   if (flags_are_guards && has_other_flags())
-    return "a parameter or buffer requires a gradient that did not when the program was compiled, or the "
-           "other "
-           "way round, and the function does something else then";
+    return "a parameter or buffer has another requires_grad than when the program was compiled, and the "
+           "function does something else then";
   if (!program) return "";
   const auto& sources = program->captured().sources;
   for (size_t i = 0; i < sources.size(); ++i) {

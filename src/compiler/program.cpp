@@ -442,31 +442,36 @@ void Program::differentiate(const std::shared_ptr<ForwardPass>& pass, const std:
       /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
 }
 
-std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
-  const auto pass = std::make_shared<ForwardPass>(std::move(finished));
+void Program::write_mutations(ForwardPass& pass) const {
+  if (captured_.mutations.empty()) return;
   const auto versions_now = [&] {
     std::vector<uint32_t> versions;
     versions.reserve(backward_inputs_.size());
-    for (const size_t i : backward_inputs_) versions.push_back(version_of(pass->inputs[i]));
+    for (const size_t i : backward_inputs_) versions.push_back(version_of(pass.inputs[i]));
     return versions;
   };
   const auto before = versions_now();
   for (const auto& mutation : captured_.mutations) {
-    auto& input = pass->inputs[mutation.input];
-    if (input.is_same(pass->results[mutation.result])) {
+    auto& input = pass.inputs[mutation.input];
+    if (input.is_same(pass.results[mutation.result])) {
       if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
       continue;
     }
     const at::NoGradGuard no_grad;
-    input.copy_(pass->results[mutation.result]);
+    input.copy_(pass.results[mutation.result]);
   }
   // Parts of one memory have one version: what is written here does not change the others.
   const auto is_written = [&](size_t input) {
     return std::ranges::any_of(captured_.mutations, [&](const Mutation& m) { return m.input == input; });
   };
   const auto after = versions_now();
-  for (size_t i = 0; i < pass->versions.size(); ++i)
-    if (!is_written(backward_inputs_[i])) pass->versions[i] += after[i] - before[i];
+  for (size_t i = 0; i < pass.versions.size(); ++i)
+    if (!is_written(backward_inputs_[i])) pass.versions[i] += after[i] - before[i];
+}
+
+std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
+  const auto pass = std::make_shared<ForwardPass>(std::move(finished));
+  write_mutations(*pass);
   auto outputs = outputs_of(*pass);
   pass->results.clear();
   auto leaves = std::move(pass->leaves);

@@ -76,6 +76,7 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   void check_unchanged(const ForwardPass& pass, const PartialBackward* partial) const;
   void find_dependent_outputs();
   bool has_gradient_by(size_t tangent, const std::vector<at::Tensor>& leaves) const;
+  void write_mutations(ForwardPass& pass) const;
   std::vector<at::Tensor> outputs_of(const ForwardPass& pass) const;
   void differentiate(const std::shared_ptr<ForwardPass>& pass, const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& leaves) const;

@@ -132,8 +132,7 @@ DoublePrecisionRuns::DoublePrecisionRuns(const ir::Graph& graph, const std::vect
     ir::ValueMap map;
     std::vector<const ir::Node*> random;
     wide_ = in_double(graph, map, random);
-    for (const auto& [value, twin] : map)
-      if (const double unit = unit_of(value->type().dtype)) rounding_[twin] = unit;
+    note_units(map);
     std::unordered_map<const ir::Node*, std::vector<at::Tensor>> drawn;
     plain_ = ref::interpret(graph, inputs, generators,
                             [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
@@ -184,43 +183,43 @@ void DoublePrecisionRuns::find_overflows(const std::vector<at::Generator>& gener
 }
 
 void DoublePrecisionRuns::find_parts(const ir::Graph& graph) {
-  ir::ValueMap map;
-  const auto note_units = [&] {
-    for (const auto& [value, twin] : map)
-      if (const double unit = unit_of(value->type().dtype)) rounding_[twin] = unit;
-  };
   try {
     auto apart = ir::clone(graph);
     decomp::decompose(apart);
+    ir::ValueMap map;
     std::vector<const ir::Node*> random;
-    parts_ = in_double(apart, map, random);
+    auto parts = in_double(apart, map, random);
     // It has to be the same function, or its runs say nothing about rounding.
     constexpr double same = 1e-6;
-    const auto results = ref::interpret(parts_, wide_inputs_, {});
+    const auto results = ref::interpret(parts, wide_inputs_, {});
     for (size_t i = 0; i < results.size(); ++i)
       if (results[i].defined() && !at::allclose(results[i].to(at::kDouble), precise_[i].to(at::kDouble), same,
                                                 same, /*equal_nan=*/true))
-        throw std::runtime_error("another function");
-    note_units();
+        return;
+    parts_ = std::move(parts);
+    note_units(map);
   } catch (const std::exception&) {
-    map.clear();
-    std::vector<const ir::Node*> random;
-    parts_ = in_double(graph, map, random);
-    note_units();
+    parts_.reset();  // some part has no such form
   }
+}
+
+void DoublePrecisionRuns::note_units(const ir::ValueMap& map) {
+  for (const auto& [value, twin] : map)
+    if (const double unit = unit_of(value->type().dtype)) rounding_[twin] = unit;
 }
 
 std::vector<at::Tensor> DoublePrecisionRuns::perturbed() const {
   const at::NoGradGuard no_grad;
+  const auto& graph = parts_ ? *parts_ : wide_;
   auto inputs = wide_inputs_;
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (const auto found = rounding_.find(parts_.inputs()[i].get());
+    if (const auto found = rounding_.find(graph.inputs()[i].get());
         found != rounding_.end() && inputs[i].defined()) {
       inputs[i] = copy_as_it_lies(inputs[i], inputs[i].storage_offset());
       auto row = row_of(inputs[i]);
       perturb(row, amplitude_of(found->second), generator_);
     }
-  return ref::interpret(parts_, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
+  return ref::interpret(graph, inputs, {}, [&](const ir::Node& node, const std::vector<at::Tensor>& made) {
     // A result that is a view all the same (reshape) shows memory of this run alone.
     if (only_selects(node)) return;
     for (size_t i = 0; i < made.size(); ++i)

@@ -4,9 +4,11 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "ir/clone.h"
 #include "ir/graph.h"
 
 namespace graft::verify {
@@ -37,10 +39,12 @@ class DoublePrecisionRuns {
   void find_overflows(const std::vector<at::Generator>& generators);
   /// The graph in double once more, taken apart into the operators that kernels are made of.
   void find_parts(const ir::Graph& graph);
+  /// By the dtypes of the values that the map leads from.
+  void note_units(const ir::ValueMap& map);
 
   mutable at::Generator generator_;
   ir::Graph wide_;
-  ir::Graph parts_;  // for perturbed(): what is rounded inside of an operator shows
+  std::optional<ir::Graph> parts_;  // for perturbed(), if there is one: what is rounded inside of an operator
   std::vector<at::Tensor> wide_inputs_, plain_, precise_;
   bool may_overflow_ = false;
   std::unordered_map<const ir::Value*, double> rounding_;  // by value of wide_ and of parts_; relative

@@ -23,11 +23,6 @@ using ir::DType;
 constexpr int64_t most_blocks = 1 << 20;  // each takes several points, if there are more
 constexpr int warp = 32;
 
-/// Rows that warps read once, one after the other: such as products with a vector.
-bool streams_rows(const Kernel& kernel, const Layout& layout) {
-  return kernel.phases == 1 && layout.lanes == warp && layout.rows && layout.width > 1;
-}
-
 class Emitter {
  public:
   explicit Emitter(const Kernel& kernel) : kernel_(kernel), layout_(layout_of(kernel)) { find_varying(); }
@@ -45,8 +40,7 @@ class Emitter {
       text << (kernel_.buffers[i].written ? "" : "const ") << memory_type(kernel_.buffers[i].dtype) << "* b"
            << i << ", ";
     text << "int* failed, int mark, int unless_failed) {\n"
-         << fetched_early("idx(blockIdx.x) * " + std::to_string(layout_.points))
-         << "  begin();\n  if (unless_failed && *failed) return;\n";
+         << fetched_early() << "  begin();\n  if (unless_failed && *failed) return;\n";
     Code row;
     row_ = &row;
     for (int phase = 0; phase < kernel_.phases; ++phase) run_phase(phase);
@@ -107,9 +101,9 @@ class Emitter {
   /// Rows that a warp reads once, from memory that the kernels before have most likely not written (weights):
   /// they are asked for while those are still running. Nothing rests on it: what is written in between is
   /// seen.
-  std::string fetched_early(const std::string& first) const {
+  std::string fetched_early() const {
     const auto& l = layout_;
-    if (!streams_rows(kernel_, l)) return {};
+    if (kernel_.phases != 1 || l.lanes != warp || !l.rows || l.width == 1) return {};
     const auto& row = kernel_.dims[static_cast<size_t>(l.vector_dim)];
     if (row.extent != kernel_.reduced_points()) return {};
     std::ostringstream rows;
@@ -120,8 +114,8 @@ class Emitter {
     }
     if (rows.str().empty()) return {};
     std::ostringstream text;
-    text << "  if (const idx point = " << first << " + threadIdx.x / " << l.lanes << "; point < "
-         << number_of_points(kernel_.kept_points()) << ") {\n"
+    text << "  if (const idx point = idx(blockIdx.x) * " << l.points << " + threadIdx.x / " << l.lanes
+         << "; point < " << number_of_points(kernel_.kept_points()) << ") {\n"
          << variables(/*reduced=*/false, "point") << variables(/*reduced=*/true, "idx(0)") << rows.str()
          << "  }\n";
     return text.str();
@@ -162,7 +156,6 @@ class Emitter {
       text << "    const idx point = first + slot" << (by_points ? " * " + std::to_string(l.width) : "")
            << ";\n    if (point >= " << points << ") break;\n";
     }
-    text << fetched_early("first + idx(gridDim.x) * " + std::to_string(at_once));
     return text.str();
   }
 
