@@ -261,8 +261,7 @@ class Session {
             .offset = output.storage_offset() - base.storage_offset(),
             .requires_grad = output.requires_grad() && has_gradient,
             .tracked = is_view_of(output, base),
-            .before_a_write = recorder().inputs()[input].region->version > 0 && is_view_of(output, base) &&
-                              is_before_a_write(output)};
+            .before_a_write = is_view_of(output, base) && is_before_a_write(output)};
   }
 
   static bool is_before_a_write(const at::Tensor& view) {

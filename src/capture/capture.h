@@ -42,8 +42,8 @@ struct Output {
   bool requires_grad = false;
   bool conj = false;     ///< of a computed one
   bool tracked = false;  ///< a view or part: autograd knows what it is a view of (a detached one is not)
-  /// A view of an input that was made before the last write into it. Autograd asks which was first when the
-  /// input is to have a gradient later.
+  /// A view of an input that was made before the last write into it, or into another part of its storage.
+  /// Autograd then makes the view's history again when it is asked for, from what the view's base is by then.
   bool before_a_write = false;
   bool operator==(const Output&) const = default;
 };

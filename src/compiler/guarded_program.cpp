@@ -79,14 +79,19 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
                   GuardedProgram& guarded) {
   guarded.inputs.resize(captured.sources.size());
   std::vector<size_t> from_arguments, written;
+  std::vector<at::Tensor> tensors(captured.sources.size());
   const bool by_storage = counts_from_storage(captured.graph);
   const auto guard = [&](size_t i, const at::Tensor& tensor, bool any_requires_grad) {
     guarded.inputs[i] = TensorGuard(tensor, any_requires_grad);
+    tensors[i] = tensor;
     if (by_storage) guarded.inputs[i].guard_offset(tensor);
   };
   for (size_t i = 0; i < captured.sources.size(); ++i) {
     const auto& source = captured.sources[i];
-    if (source.kind == Source::Kind::argument) from_arguments.push_back(i);
+    if (source.kind == Source::Kind::argument) {
+      from_arguments.push_back(i);
+      tensors[i] = arguments[source.index];
+    }
     if (source.kind == Source::Kind::slot) {
       const auto& slot = guarded.modules->slots()[source.index];
       // Without gradients nobody asks who wants one, but for a view of it.
@@ -100,7 +105,7 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
   }
   if (by_storage) guarded.arguments.guard_offsets(arguments);
   for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
-  guarded.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments));
+  guarded.memory = std::make_unique<MemoryGuard>(std::move(written), std::move(from_arguments), tensors);
 
   const auto& slots = guarded.modules->slots();
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -158,27 +158,40 @@ std::string GlobalState::difference(const GlobalState& now) const {
 
 namespace {
 
-/// Whether two tensors may have bytes in common.
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  if (storage_of(a) != storage_of(b) || !storage_of(a)) return false;
-  return bytes_of(a).meets(bytes_of(b));
+bool share_storage(const at::Tensor& a, const at::Tensor& b) {
+  return storage_of(a) && storage_of(a) == storage_of(b);
 }
 
 }  // namespace
 
+MemoryGuard::MemoryGuard(std::vector<size_t> written, std::vector<size_t> arguments,
+                         const std::vector<at::Tensor>& inputs)
+    : written_(std::move(written)), arguments_(std::move(arguments)) {
+  for (const size_t a : written_)
+    for (size_t b = 0; b < inputs.size(); ++b)
+      if (a != b && share_storage(inputs[a], inputs[b])) in_one_storage_.emplace_back(a, b);
+  std::ranges::sort(in_one_storage_);
+}
+
+bool MemoryGuard::holds_for(size_t written, size_t other, const std::vector<at::Tensor>& inputs) const {
+  if (written == other) return true;
+  const auto &a = inputs[written], &b = inputs[other];
+  const bool shared = share_storage(a, b);
+  if (!shared && in_one_storage_.empty()) return true;
+  return shared == std::ranges::binary_search(in_one_storage_, std::pair(written, other)) &&
+         (!shared || !bytes_of(a).meets(bytes_of(b)));
+}
+
 bool MemoryGuard::holds(const std::vector<at::Tensor>& inputs) const {
   if (written_.empty()) return true;
-  const auto apart = [&](size_t a, size_t b) {
-    return a == b || !inputs[a].defined() || !inputs[b].defined() || !overlap(inputs[a], inputs[b]);
-  };
   for (const size_t argument : arguments_) {
     const bool is_written = std::find(written_.begin(), written_.end(), argument) != written_.end();
     if (is_written) {
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (!apart(argument, i)) return false;
+        if (!holds_for(argument, i, inputs)) return false;
     } else {
       for (const size_t i : written_)
-        if (!apart(argument, i)) return false;
+        if (!holds_for(i, argument, inputs)) return false;
     }
   }
   uint64_t seen = 0x9e3779b97f4a7c15;
@@ -195,7 +208,7 @@ bool MemoryGuard::holds(const std::vector<at::Tensor>& inputs) const {
   if (compared_.load(std::memory_order_relaxed) == seen) return true;
   for (const size_t a : written_)
     for (size_t b = 0; b < inputs.size(); ++b)
-      if (!apart(a, b)) return false;
+      if (!holds_for(a, b, inputs)) return false;
   compared_.store(seen, std::memory_order_relaxed);
   return true;
 }

@@ -55,16 +55,22 @@ struct GlobalState {
 };
 
 /// Of a program that writes into some of its inputs: no other input lies in the same memory, else a write
-/// would have to be seen there.
+/// would have to be seen there. Inputs that are other parts of a written one's storage are those that were so
+/// at capture: they share its version, by which autograd tells which views have the history they were made
+/// with.
 class MemoryGuard {
  public:
-  /// By number among the inputs: those that are written to, and those that differ from call to call.
-  MemoryGuard(std::vector<size_t> written, std::vector<size_t> arguments)
-      : written_(std::move(written)), arguments_(std::move(arguments)) {}
+  /// By number among the inputs: those that are written to, and those that differ from call to call. `inputs`
+  /// as they were at capture.
+  MemoryGuard(std::vector<size_t> written, std::vector<size_t> arguments,
+              const std::vector<at::Tensor>& inputs);
   bool holds(const std::vector<at::Tensor>& inputs) const;
 
  private:
+  bool holds_for(size_t written, size_t other, const std::vector<at::Tensor>& inputs) const;
+
   std::vector<size_t> written_, arguments_;
+  std::vector<std::pair<size_t, size_t>> in_one_storage_;  ///< a written one and another, sorted
   /// What was in these places when all inputs were last compared, as one number: parameters stay where they
   /// are, and comparing hundreds with each other takes longer than a small call.
   mutable std::atomic<uint64_t> compared_{0};

@@ -320,6 +320,46 @@ TEST(WatchedGradients, ABackwardPassThatNeedsAnotherPartOfTheMemoryThatIsWritten
   }
 }
 
+/// A view of a parameter that is itself a part of some memory: a write into another part gives the view's
+/// history up in eager code, in what is returned and in what is computed from it.
+TEST(WatchedGradients, AViewMadeBeforeAnotherPartOfItsMemoryIsWritten) {
+  struct State {
+    Tensor memory, part, parameter;
+    explicit State(int64_t size)
+        : memory(at::arange(8.0f)),
+          part(memory.slice(0, 4, 4 + size)),
+          parameter(memory.slice(0, 0, size).requires_grad_()) {}
+  };
+  for (const int64_t size : {0, 4}) {
+    State mine(size), theirs(size);
+    const auto function = [](const State& state) {
+      return [&state](Tensor x) {
+        const auto early = state.parameter.view({2, -1});
+        x.mul_(2);
+        return Tensors{early, early * 3, state.parameter.view({-1, 2})};
+      };
+    };
+    const auto f = function(theirs);
+    const auto fast = compile(function(mine));
+    for (int i = 0; i < 12; ++i) {
+      SCOPED_TRACE(i);
+      const bool is_part = i > 2 && i % 4 < 2;
+      const auto x = is_part ? mine.part : at::ones({size}), y = is_part ? theirs.part : at::ones({size});
+      const auto got = fast(x), want = f(y);
+      for (size_t k = 0; k < want.size(); ++k) {
+        const auto gradient = [k](const Tensors& results, const State& state) {
+          return torch::autograd::grad({results[k].sum()}, {state.parameter}, {}, true, false, true)[0];
+        };
+        EXPECT_EQ(got[k].requires_grad(), want[k].requires_grad());
+        const auto g = gradient(got, mine), w = gradient(want, theirs);
+        ASSERT_EQ(g.defined(), w.defined()) << k;
+        if (w.defined()) expect_same(g, w);
+      }
+      expect_same(mine.memory, theirs.memory);
+    }
+  }
+}
+
 /// The largest element is found again by its value, also where that is a float made of halves.
 TEST(WatchedGradients, TheLargestOfWhatHalvesWereOnTheWayTo) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
