@@ -9,6 +9,7 @@
 #include "passes/dead_code.h"
 #include "passes/early_gather.h"
 #include "passes/few_queries.h"
+#include "passes/float_products.h"
 #include "passes/narrow_siblings.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
@@ -55,6 +56,8 @@ std::vector<Pass> compile_passes(const TargetFacts& target) {
       {"common-subexpressions", merge_common_subexpressions},
       {"narrow-siblings",
        [width = target.narrow_product](ir::Graph& graph) { join_narrow_siblings(graph, width); }},
+      // What is joined before is read once.
+      {"float-products", [side = target.short_side](ir::Graph& graph) { use_float_products(graph, side); }},
       {"sums-into-products", fold_sums_into_products},
       {"sums-into-scatters", fold_sums_into_scatters},
       {"dead-code", eliminate_dead_code},

@@ -23,6 +23,8 @@ struct TargetFacts {
   std::function<int64_t(ir::DType)> rows_of_a_kernel = [](ir::DType) { return 0; };
   /// Products with at most so many columns are worth joining (narrow_siblings.h).
   int64_t narrow_product = 0;
+  /// Products in floats with a side of at most so many have kernels that read halves (float_products.h).
+  int64_t short_side = 0;
   /// Attention of at most so many queries has a kernel (few_queries.h).
   int64_t few_queries = 0;
   /// What follows from weights alone is computed once for each state of them (weight_folding.h). The host has

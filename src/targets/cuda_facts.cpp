@@ -18,8 +18,10 @@ const codegen::Limits& limits() {
 }
 
 const passes::TargetFacts& facts() {
-  static const passes::TargetFacts facts{
-      .rows_of_a_kernel = [](ir::DType) { return 2; }, .narrow_product = 64, .few_queries = 4};
+  static const passes::TargetFacts facts{.rows_of_a_kernel = [](ir::DType) { return 2; },
+                                         .narrow_product = 64,
+                                         .short_side = 128,
+                                         .few_queries = 4};
   return facts;
 }
 

@@ -307,6 +307,47 @@ std::string attend() {
   return "";
 }
 
+/// graft::float_mm by itself: each side the short one, each matrix along its rows or its columns, sizes that
+/// end in the middle of everything and some that there is no code for.
+std::string float_mm() {
+  using Multiply = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, at::ScalarType);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("graft::float_mm", "").typed<Multiply>();
+  const std::vector<std::vector<int64_t>> sizes = {
+      {2048, 16, 2048}, {37, 5, 520},  {2048, 48, 8192}, {520, 2048, 37}, {16, 2048, 72}, {300, 520, 13},
+      {2048, 8192, 16}, {67, 264, 48}, {1, 640, 8},      {131, 17, 1003}, {640, 100, 640}};
+  const auto laid = [](uint64_t seed, int64_t rows, int64_t columns, at::ScalarType dtype, bool turned) {
+    return turned ? numbers(seed, {columns, rows}, dtype).t() : numbers(seed, {rows, columns}, dtype);
+  };
+  for (const auto& s : sizes)
+    for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat})
+      for (int way = 0; way < 16; ++way) {
+        const int64_t m = s[0], n = s[1], k = s[2];
+        const bool inner = k <= m && k <= n;
+        const auto a_type = inner || (m < n && m < k) ? at::kFloat : dtype,
+                   b_type = inner || a_type != at::kFloat ? at::kFloat : dtype;
+        const auto out_type = inner ? dtype : at::kFloat;
+        const auto a = laid(1, m, k, a_type, way & 1), b = laid(2, k, n, b_type, way & 2);
+        std::optional<Tensor> added;  // columns of something wider
+        if (inner && (way & 4)) added = numbers(3, {m, n + 8}, out_type).narrow(1, 8, n);
+        if (!inner && (way & 12)) continue;
+        const auto x = way & 8 ? a.clone().narrow(0, m / 2, m - m / 2) : a;  // begins elsewhere
+        if ((way & 8) && added) added = added->narrow(0, m / 2, m - m / 2);
+        const auto got = op.call(x, b, added, out_type);
+        const auto wide = [](const Tensor& t) { return t.cpu().to(at::kDouble); };
+        auto want = wide(x).mm(wide(b)), bound = wide(x).abs().mm(wide(b).abs());
+        if (added) want = want + wide(*added);
+        const double share = out_type == at::kFloat ? 1e-5 : out_type == at::kHalf ? 1e-3 : 8e-3;
+        const bool right =
+            (wide(got) - want).abs().le(share * want.abs() + 1e-5 * bound + 1e-30).all().item<bool>();
+        if (got.scalar_type() != out_type || !got.is_contiguous() || !right)
+          return std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) + ", way " +
+                 std::to_string(way) + ": off by " +
+                 std::to_string((wide(got) - want).abs().max().item<double>());
+      }
+  return "";
+}
+
 /// A training step as one program, against the same in eager code: the parameters after some steps.
 std::string training_step(graft::Mode mode) {
   std::vector<Tensors> ends;
@@ -359,6 +400,7 @@ int main() {
     wrong += !failure.empty();
   };
   report("attention of few queries by itself", attend);
+  report("products with a short side by themselves", float_mm);
   for (const auto mode : modes) {
     for (const auto& each : cases()) {
       report(each.name + name_of(mode), [&] { return failure_of(each, mode); });

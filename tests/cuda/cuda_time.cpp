@@ -1,6 +1,6 @@
-// How long a model's forward pass, a training step of its adapters or a token of a greedy continuation takes
-// on a GPU, eager and compiled, in one run:
-//   cuda_time forward|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
+// How long a model's forward pass (without and with adapters), a training step of its adapters or a token of
+// a greedy continuation takes on a GPU, eager and compiled, in one run:
+//   cuda_time forward|lora|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]
 // The weights are random. Median of single calls, each until the GPU is done, and the time of a call where
 // the host runs ahead.
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -29,12 +29,12 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::string only;  // this contender
+std::string only;  // the contenders whose names contain this
 
 void measure(
     const char* name, int calls, const std::function<at::Tensor()>& call,
     const std::function<void()>& when_warm = [] {}) {
-  if (!only.empty() && only != name) return;
+  if (std::string_view(name).find(only) == std::string_view::npos) return;
   torch::cuda::synchronize();
   const auto first = Clock::now();
   auto out = call();
@@ -109,13 +109,48 @@ void train(const std::shared_ptr<graft::PreTrainedModel>& model, graft::ModelInp
   }
 }
 
+/// Three LoRA adapters of rank 16 on all linear layers: the base alone, one adapter, adapters disabled, and
+/// each row of the batch with its own, by one compiled program.
+void lora(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::ModelInputs& inputs, int calls) {
+  const at::NoGradGuard no_grad;
+  model->eval();
+  for (const auto& way : ways()) {
+    const auto fast = graft::compile(model, way.options);
+    measure((way.name + std::string(" base")).c_str(), calls, [&] { return fast(inputs).logits; });
+  }
+  const graft::LoraConfig config{
+      .r = 16, .target_modules = "all-linear", .lora_alpha = 32, .init_lora_weights = "gaussian"};
+  const auto peft = graft::get_peft_model(model, config);
+  peft->add_adapter("second", config);
+  peft->add_adapter("third", config);
+  peft->eval();
+  const std::vector<std::string> names = {"default", "second", "third", "__base__"};
+  graft::AdapterCall mixed;
+  for (int64_t row = 0; row < inputs.input_ids.size(0); ++row)
+    mixed.adapter_names.push_back(names[static_cast<size_t>(row) % names.size()]);
+  for (const auto& way : ways()) {
+    const std::string name = way.name;
+    const auto fast = graft::compile(peft, way.options);
+    measure((name + " one adapter").c_str(), calls, [&] { return fast(inputs).logits; });
+    measure((name + " mixed").c_str(), calls, [&] { return fast(inputs, mixed).logits; });
+    const auto start = Clock::now();
+    peft->set_adapter("second");
+    fast(inputs);
+    torch::cuda::synchronize();
+    std::cout << "  after a switch " << since(start) << " ms" << std::endl;
+    const auto disabled = peft->disable_adapter();
+    measure((name + " disabled").c_str(), calls, [&] { return fast(inputs).logits; });
+    std::cout << "  recompiles " << graft::counters().recompiles << std::endl;
+  }
+}
+
 /// Tokens after a prompt: what `calls` more of them take, so that the prompt's own time is not in it.
 void decode(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::ModelInputs& inputs,
             int calls) {
   const at::NoGradGuard no_grad;
   model->eval();
   for (const auto& way : ways()) {
-    if (!only.empty() && only != way.name) continue;
+    if (std::string_view(way.name).find(only) == std::string_view::npos) continue;
     graft::Decoder decoder(model, way.options);
     const auto time_of = [&](int64_t tokens) {
       torch::cuda::synchronize();
@@ -148,8 +183,8 @@ void decode(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::M
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::cerr
-        << "usage: cuda_time forward|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS [CONTENDER]]\n";
+    std::cerr << "usage: cuda_time forward|lora|train|decode CONFIG_FOLDER DTYPE BATCH LENGTH [CALLS "
+                 "[CONTENDER]]\n";
     return 2;
   }
   if (!torch::cuda::is_available()) return 3;
@@ -164,6 +199,8 @@ int main(int argc, char** argv) {
       at::randint(0, 1000, {std::stol(argv[4]), std::stol(argv[5])}, at::device(at::kCUDA).dtype(at::kLong));
   if (what == "train")
     train(model, inputs, calls);
+  else if (what == "lora")
+    lora(model, inputs, calls);
   else if (what == "decode")
     decode(model, inputs, calls);
   else

@@ -20,6 +20,7 @@
 #include "targets/cuda_code/code.h"
 #include "targets/cuda_code/expressions.h"
 #include "targets/cuda_code/layout.h"
+#include "targets/cuda_code/narrow_products.h"
 #include "targets/cuda_code/row_write.h"
 #include "targets/targets.h"
 
@@ -165,6 +166,18 @@ void write_written(const std::filesystem::path& folder) {
     opened(folder / ("rows" + std::to_string(bytes) + ".cu")) << cuda::row_write_code(bytes);
     opened(folder / ("rows" + std::to_string(bytes) + ".inc")) << cuda::row_write_function(bytes);
   }
+  using cuda::Along;
+  const auto write_narrow = [&](const std::string& name, const std::string& function) {
+    opened(folder / (name + ".cu")) << cuda::narrow_code(function);
+    opened(folder / (name + ".inc")) << function;
+  };
+  write_narrow("narrow_dots0", cuda::dots_function({DType::bf16, Along::large, 16}));
+  write_narrow("narrow_dots1", cuda::dots_function({DType::f16, Along::narrow, 8}));
+  write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 16}));
+  write_narrow("narrow_sums0", cuda::sums_functions({DType::bf16}));
+  write_narrow("narrow_sums1", cuda::sums_functions({DType::f32}));
+  write_narrow("narrow_spread0", cuda::spread_function({DType::bf16, Along::narrow}));
+  write_narrow("narrow_spread1", cuda::spread_function({DType::f32, Along::neither}));
 }
 
 kernel_cases::Kernels make_kernels(const std::string& which) {

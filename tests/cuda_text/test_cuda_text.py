@@ -124,6 +124,9 @@ def test_nvrtc_compiles_kernels(made):
     expect_compiled(made)
 
 
+WRITTEN = ("attend", "rows", "narrow")
+
+
 def run_written(folder):
     """The kernels that are not generated, on the CPU."""
     if not shutil.which("g++"):
@@ -135,8 +138,8 @@ def run_written(folder):
 
 
 def test_nvrtc_compiles_written_kernels(samples):
-    library, texts = nvrtc(), [*samples.glob("attend*.cu"), *samples.glob("rows*.cu")]
-    assert len(texts) == 9
+    library, texts = nvrtc(), [path for kind in WRITTEN for path in samples.glob(f"{kind}*.cu")]
+    assert len(texts) == 16
     for log in in_parallel(lambda path: log_of(library, path), texts):
         assert log is None, log[:5000]
 
@@ -156,6 +159,14 @@ WRITTEN_SPOILED = {
     "no maximum": (r"const float most = fmaxf\(m\[r\], s\)", "const float most = s", " wrong"),
     "no barrier": (r"__syncthreads\(\);", "", " wrong"),
     "rows after a failure": (r"if \(\*failed\) return;", "", "after a failure"),
+    "a piece that is not waited for": (r"fetch\(begin_at \+ piece \+ mine\);\n    __syncthreads\(\);", "fetch(begin_at + piece + mine);", "dots"),
+    "columns after the end": (r"if \(at < plan\.columns\) next", "if (true) next", "dots"),
+    "sums of a warp that are lost": (r"other < warps; \+\+other", "other + 1 < warps; ++other", "dots"),
+    "rows after the end of a part": (r"at < plan\.columns && row < end_row", "at < plan.columns && row < end_row + 1", "sums"),
+    "rows that are overwritten too early": (r", which \^= 1\) \{", ") {", "sums"),
+    "a part of the sums that is not joined": (r"part < plan\.parts; \+\+part", "part + 1 < plan.parts; ++part", "sums"),
+    "a short side of which 16 are used": (r"if \(first > 0\) __syncthreads\(\);", "if (first > 0) break;", "spread"),
+    "columns outside of the result": (r"if \(at >= plan\.columns\) return;", "", "spread"),
     "places that are not looked at": (r"at >= plan\.rows", "at > plan.rows", " wrong"),
 }
 
@@ -164,7 +175,7 @@ WRITTEN_SPOILED = {
 def test_wrong_written_kernels_are_found(what, samples, tmp_path):
     pattern, replacement, message = WRITTEN_SPOILED[what]
     count = 0
-    for path in [*samples.glob("attend*.inc"), *samples.glob("rows*.inc")]:
+    for path in [path for kind in WRITTEN for path in samples.glob(f"{kind}*.inc")]:
         text, found = re.subn(pattern, replacement, path.read_text())
         (tmp_path / path.name).write_text(text)
         count += found

@@ -1,5 +1,6 @@
-// Runs the CUDA C++ that is not generated (cuda_code/attend, cuda_code/row_write) on the CPU and compares it
-// with plain loops. Compiled with the folder that `cuda_kernels samples` wrote among its include folders.
+// Runs the CUDA C++ that is not generated (cuda_code/attend, row_write, narrow_products) on the CPU and
+// compares it with plain loops. Compiled with the folder that `cuda_kernels samples` wrote among its include
+// folders.
 #include "shim.h"
 
 #include <vector>
@@ -57,6 +58,46 @@ namespace r16 {
 #include "rows16.inc"
 }
 #undef write_rows
+
+#define dots dots0
+namespace dots_0 {
+#include "narrow_dots0.inc"
+}
+#undef dots
+#define dots dots1
+namespace dots_1 {
+#include "narrow_dots1.inc"
+}
+#undef dots
+#define dots dots2
+namespace dots_2 {
+#include "narrow_dots2.inc"
+}
+#undef dots
+#define spread spread0
+namespace spread_0 {
+#include "narrow_spread0.inc"
+}
+#undef spread
+#define spread spread1
+namespace spread_1 {
+#include "narrow_spread1.inc"
+}
+#undef spread
+#define sums sums0
+#define join_sums join_sums0
+namespace sums_0 {
+#include "narrow_sums0.inc"
+}
+#undef sums
+#undef join_sums
+#define sums sums1
+#define join_sums join_sums1
+namespace sums_1 {
+#include "narrow_sums1.inc"
+}
+#undef sums
+#undef join_sums
 
 static int wrong = 0, checked = 0;
 
@@ -199,7 +240,140 @@ static void check_rows(Run run, std::vector<i64> index, int places) {
   }
 }
 
+/// A matrix whose rows begin at multiples of 16 bytes, `step` elements apart, with room behind it: what is
+/// written there is noticed, not a crash.
+template <class T>
+struct Matrix {
+  int rows, columns;
+  i64 step;
+  std::vector<uint4> memory;
+  Matrix(int r, int c, i64 s) : rows(r), columns(c), step(s), memory((r * s + 1024) * sizeof(T) / 16 + 1) {}
+  T* data() { return reinterpret_cast<T*>(memory.data()); }
+  T& at(int r, int c) { return data()[r * step + c]; }
+};
+
+/// A small matrix [large, narrow], by rows or by columns.
+static Matrix<float> small_matrix(int large, int narrow, bool turned, i64 (&steps)[2]) {
+  Matrix<float> made(turned ? narrow : large, turned ? large : narrow, (turned ? large : narrow) + 4);
+  steps[0] = turned ? 1 : made.step, steps[1] = turned ? made.step : 1;
+  for (size_t i = 0; i < made.memory.size() * 4; ++i) made.data()[i] = static_cast<float>(next_number());
+  return made;
+}
+
+template <class T>
+static Matrix<T> large_matrix(int rows, int columns, T (*stored)(float)) {
+  Matrix<T> made(rows, columns, columns + 8);
+  for (size_t i = 0; i < made.memory.size() * 16 / sizeof(T); ++i) made.data()[i] = stored(NAN);
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) made.at(r, c) = stored(static_cast<float>(next_number()));
+  return made;
+}
+
+static void expect_near(const char* what, double got, double want, double error) {
+  ++checked;
+  if (!(fabs(got - want) <= error) && wrong++ < 5) printf("%s: %g, should be %g\n", what, got, want);
+}
+
+/// Whether what a kernel may not touch is as it was.
+static void expect_untouched(const char* what, float x) {
+  if (x != 99) printf("%s writes outside of its result\n", what), ++wrong;
+}
+
+template <class Plan, class T, class Run>
+static void check_dots(int rows, int columns, int narrow, int of_block, bool turned, float (*number)(T),
+                       T (*stored)(float), Run run) {
+  auto x = large_matrix<T>(rows, columns, stored);
+  Plan plan{rows, columns, narrow, x.step};
+  auto w = small_matrix(columns, narrow, turned, plan.small);
+  Matrix<float> out(rows, narrow, narrow + 4);
+  for (size_t i = 0; i < out.memory.size() * 4; ++i) out.data()[i] = 99;
+  plan.other[0] = out.step, plan.other[1] = 1;
+  over_grid((rows + of_block - 1) / of_block, (narrow + 15) / 16, 1, 256,
+            [&] { run(out.data(), x.data(), w.data(), plan); });
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < narrow; ++c) {
+      double want = 0;
+      for (int i = 0; i < columns; ++i)
+        want += double(number(x.at(r, i))) * w.data()[i * plan.small[0] + c * plan.small[1]];
+      expect_near("dots", out.at(r, c), want, 2e-4);
+    }
+    expect_untouched("dots", out.at(r, narrow));
+  }
+}
+
+template <class Plan, class T, class Run, class Join>
+static void check_sums(int rows, int columns, int narrow, int parts, bool turned, float (*number)(T),
+                       T (*stored)(float), Run run, Join join) {
+  auto x = large_matrix<T>(rows, columns, stored);
+  Plan plan{rows, columns, narrow, x.step};
+  plan.parts = parts;
+  auto t = small_matrix(rows, narrow, turned, plan.small);
+  Matrix<float> out(narrow, columns, columns + 4);  // its columns are the result's rows
+  for (size_t i = 0; i < out.memory.size() * 4; ++i) out.data()[i] = 99;
+  plan.other[0] = 1, plan.other[1] = out.step;
+  std::vector<float> between(size_t(parts) * narrow * columns, NAN);
+  const unsigned across = 32 * 16 / sizeof(T);
+  over_grid((columns + across - 1) / across, (narrow + 15) / 16, parts, 256,
+            [&] { run(parts > 1 ? between.data() : out.data(), x.data(), t.data(), plan); });
+  if (parts > 1)
+    over_grid((narrow * columns + 255) / 256, 1, 1, 256, [&] { join(out.data(), between.data(), plan); });
+  for (int c = 0; c < narrow; ++c) {
+    for (int i = 0; i < columns; ++i) {
+      double want = 0;
+      for (int r = 0; r < rows; ++r)
+        want += double(number(x.at(r, i))) * t.data()[r * plan.small[0] + c * plan.small[1]];
+      expect_near("sums", out.at(c, i), want, 2e-4);
+    }
+    expect_untouched("sums", out.at(c, columns));
+  }
+}
+
+template <class Plan, class T, class Run>
+static void check_spread(int rows, int columns, int narrow, bool turned, bool adds, float (*number)(T),
+                         T (*stored)(float), Run run) {
+  auto out = large_matrix<T>(rows, columns, stored), added = large_matrix<T>(rows, columns, stored);
+  for (int r = 0; r < rows; ++r) out.at(r, columns) = stored(99);
+  Plan plan{rows, columns, narrow, out.step};
+  plan.added = added.step;
+  auto b = small_matrix(columns, narrow, turned, plan.small);
+  auto t = small_matrix(rows, narrow, !turned, plan.other);
+  const unsigned across = 32 * 16 / sizeof(T);
+  over_grid((rows + 63) / 64, (columns + across - 1) / across, 1, 256,
+            [&] { run(out.data(), adds ? added.data() : nullptr, t.data(), b.data(), plan); });
+  for (int r = 0; r < rows; ++r) {
+    for (int i = 0; i < columns; ++i) {
+      double want = adds ? number(added.at(r, i)) : 0;
+      for (int c = 0; c < narrow; ++c)
+        want += double(t.data()[r * plan.other[0] + c * plan.other[1]]) *
+                b.data()[i * plan.small[0] + c * plan.small[1]];
+      expect_near("spread", number(out.at(r, i)), want, 1e-4 + (sizeof(T) == 2 ? 5e-3 * fabs(want) : 0));
+    }
+    expect_untouched("spread", number(out.at(r, columns)));
+  }
+}
+
+static void check_narrow_products() {
+  for (const bool wide : {false, true}) {
+    const int narrow = wide ? 36 : 8;
+    check_dots<dots_0::Plan>(19, 1096, narrow + 1, 16, true, bf16_to_float, float_to_bf16, dots_0::dots0);
+    check_dots<dots_1::Plan>(21, 520, narrow, 8, false, half_to_float, float_to_half, dots_1::dots1);
+    check_dots<dots_2::Plan>(5, 300, narrow + 3, 16, wide, as_float, as_float, dots_2::dots2);
+    for (const int parts : {1, 3}) {
+      check_sums<sums_0::Plan>(101, 264, narrow + 1, parts, wide, bf16_to_float, float_to_bf16, sums_0::sums0,
+                               sums_0::join_sums0);
+      check_sums<sums_1::Plan>(37, 132, narrow, parts, !wide, as_float, as_float, sums_1::sums1,
+                               sums_1::join_sums1);
+    }
+    for (const bool adds : {false, true}) {
+      check_spread<spread_0::Plan>(67, 264, narrow, false, adds, bf16_to_float, float_to_bf16,
+                                   spread_0::spread0);
+      check_spread<spread_1::Plan>(70, 132, narrow + 1, wide, adds, as_float, as_float, spread_1::spread1);
+    }
+  }
+}
+
 int main() {
+  check_narrow_products();
   const Sizes sizes[] = {{1, 2, 4, 1, 70, 1}, {2, 1, 3, 2, 1, 1}, {1, 2, 1, 1, 33, 1}, {1, 1, 5, 1, 150, 3}};
   for (const auto& s : sizes)
     for (const bool biased : {false, true}) {

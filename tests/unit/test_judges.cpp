@@ -217,6 +217,22 @@ TEST(DoublePrecision, WhatIsRoundedInsideOfANormShows) {
   }
 }
 
+// What an operator makes of an infinity in one row says nothing about the rounding in the others.
+TEST(DoublePrecision, WhatIsRoundedInsideOfANormShowsBesideAnInfinity) {
+  const auto graph = ir::parse(R"(graph(%0 "x": f32[3, 4]) {
+  %1: f32[3, 4], %2: f32[3, 1], %3: f32[3, 1] = aten::native_layer_norm(input=%0, normalized_shape=[4], weight=None, bias=None, eps=1e-05)
+  %4: f32[3] = aten::sum.dim_IntList(self=%1, dim=[1])
+  return (%4, %2, %3)
+})");
+  auto x = at::arange(12.f).view({3, 4}) + 100;
+  for (const double odd : {0.0, double{INFINITY}}) {
+    x[2][1] = odd;
+    const DoublePrecisionRuns runs(graph, {x}, {});
+    // The sum of what a norm gives is zero but for the rounding of its mean: in the operator as a whole none.
+    EXPECT_GT(runs.perturbed()[0][0].abs().item<double>(), 1e-6) << odd;
+  }
+}
+
 // An operator may lay out its result as its arguments lie, not as it did when the graph was captured.
 TEST(AtenCall, ResultsLieAsTheGraphSays) {
   testing_tools::expect_same_both_ways(R"(graph(%0 "q": f32[2, 4, 9, 8]) {

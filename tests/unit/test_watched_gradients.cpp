@@ -360,6 +360,30 @@ TEST(WatchedGradients, AViewMadeBeforeAnotherPartOfItsMemoryIsWritten) {
   }
 }
 
+/// A backward pass by some outputs: the judge's graph has zeros for the others, and zero times infinity is
+/// NaN.
+TEST(WatchedGradients, SomeOutputsOfWhatIsInfinite) {
+  const auto c = at::tensor({0.7f, -1.1f, 0.4f, 1.3f}).view({1, 2, 2});
+  const auto f = [c](Tensor x) {
+    const auto y = c * x;
+    return Tensors{y.matmul(y.transpose(-1, -2)), at::layer_norm(y, {2})};
+  };
+  at::manual_seed(5);
+  for (int i = 0; i < 30; ++i) {
+    const auto fast = compile(f);
+    for (int call = 0; call < 3; ++call) {
+      auto x = at::randn({1, 2, 2}) * 0.2;
+      if (call > 0) x[0][1][0] = INFINITY;
+      x.requires_grad_();
+      // The gradient of a norm of two numbers is nearly nothing, and half of that is rounding.
+      const auto got =
+          torch::autograd::grad({fast(x)[1]}, {x}, {at::tensor({1.f, 2.f}).expand({1, 2, 2})})[0];
+      EXPECT_TRUE(got[0][0].isfinite().all().item<bool>()) << i;
+      EXPECT_EQ(got[0][1].isnan().all().item<bool>(), call > 0) << i;
+    }
+  }
+}
+
 /// The largest element is found again by its value, also where that is a float made of halves.
 TEST(WatchedGradients, TheLargestOfWhatHalvesWereOnTheWayTo) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
