@@ -172,10 +172,10 @@ void write_written(const std::filesystem::path& folder) {
     opened(folder / (name + ".inc")) << function;
   };
   write_narrow("narrow_dots0", cuda::dots_function({DType::bf16, Along::large, 16}));
-  write_narrow("narrow_dots1", cuda::dots_function({DType::f16, Along::narrow, 8}));
-  write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 16}));
-  write_narrow("narrow_sums0", cuda::sums_functions({DType::bf16}));
-  write_narrow("narrow_sums1", cuda::sums_functions({DType::f32}));
+  write_narrow("narrow_dots1", cuda::dots_function({DType::f16, Along::narrow, 48}));
+  write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 32}));
+  write_narrow("narrow_sums0", cuda::sums_function({DType::bf16, Along::neither, 64}));
+  write_narrow("narrow_sums1", cuda::sums_function({DType::f32, Along::neither, 32}));
   write_narrow("narrow_spread0", cuda::spread_function({DType::bf16, Along::narrow}));
   write_narrow("narrow_spread1", cuda::spread_function({DType::f32, Along::neither}));
 }

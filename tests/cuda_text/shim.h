@@ -170,6 +170,43 @@ T exchanged(T x, int distance, int line) {
   return x;
 }
 
+/// What lanes have, each two words of it, as all of them see it.
+inline const uint64_t* shown(unsigned first, unsigned second, int line) {
+  const unsigned me = state.thread.x;
+  const int set = state.set[me] = 1 - state.set[me];
+  auto& given = state.given[me / warp][set];
+  given[me % warp] = uint64_t(first) | uint64_t(second) << 32;
+  wait(in_warp_barrier, line);
+  return given;
+}
+
+/// The matrix units' product of tiles of bfloat16, [16, 16] x [16, 8], with the elements where lanes have
+/// them.
+inline void multiply_tile(float* sum, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                          unsigned b1, int line) {
+  float a[16][16], b[16][8];
+  const auto number = [](uint64_t words, int which) {
+    const uint32_t bits = static_cast<uint32_t>(words >> (16 * which) & 0xffff) << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  for (int half = 0; half < 2; ++half) {
+    const auto* words = half ? shown(a2, a3, line) : shown(a0, a1, line);
+    for (int lane = 0; lane < warp; ++lane)
+      for (int e = 0; e < 2; ++e) {
+        a[lane / 4][lane % 4 * 2 + e + half * 8] = number(words[lane], e);
+        a[lane / 4 + 8][lane % 4 * 2 + e + half * 8] = number(words[lane], 2 + e);
+      }
+  }
+  const auto* words = shown(b0, b1, line);
+  for (int lane = 0; lane < warp; ++lane)
+    for (int e = 0; e < 4; ++e) b[lane % 4 * 2 + e % 2 + e / 2 * 8][lane / 4] = number(words[lane], e);
+  const int lane = static_cast<int>(state.thread.x % warp);
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) sum[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+}
+
 /// Whether one of the block's threads says yes.
 inline bool any_of_block(bool mine, int line) {
   state.votes[state.thread.x] = mine;
@@ -198,6 +235,11 @@ To with_bits_of(From x) {
 #define __syncthreads_or(x) shim::any_of_block(x, __LINE__)
 #define __syncwarp() shim::wait(shim::in_warp_barrier, __LINE__)
 #define __shfl_xor_sync(mask, x, distance) shim::exchanged(x, distance, __LINE__)
+inline void store_words(unsigned* to, unsigned a, unsigned b, unsigned c, unsigned d) {
+  *reinterpret_cast<uint4*>(to) = {a, b, c, d};
+}
+#define multiply_tile(...) shim::multiply_tile(__VA_ARGS__, __LINE__)
+#define __float_as_int(x) shim::with_bits_of<int>(static_cast<float>(x))
 #define __int_as_float(x) shim::with_bits_of<float>(static_cast<int>(x))
 #define __longlong_as_double(x) shim::with_bits_of<double>(static_cast<long long>(x))
 

@@ -42,17 +42,14 @@ void* stream_of(const at::Tensor& x) {
   return static_cast<void*>(at::cuda::getCurrentCUDAStream(x.device().index()).stream());
 }
 
-int64_t processors_now() { return at::cuda::getCurrentDeviceProperties()->multiProcessorCount; }
-
 int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 bool is_aligned(const at::Tensor& x) { return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0; }
 
-/// Rows that can be read 16 bytes at a time, of whole numbers of them.
+/// Rows of whole groups, each of which can be read at once.
 bool lies_along_rows(const at::Tensor& x) {
-  const int64_t per = 16 / x.element_size();
-  return x.stride(1) == 1 && x.size(1) % per == 0 && x.stride(0) % per == 0 && x.stride(0) >= x.size(1) &&
-         is_aligned(x);
+  return x.stride(1) == 1 && x.size(1) % narrow_group == 0 && x.stride(0) % narrow_group == 0 &&
+         x.stride(0) >= x.size(1) && is_aligned(x);
 }
 
 bool is_small_float(const at::Tensor& x) { return x.scalar_type() == at::kFloat; }
@@ -75,48 +72,44 @@ NarrowPlan plan_of(const at::Tensor& x, const at::Tensor& small, const at::Tenso
           .step = x.stride(0),
           .small = {small.stride(0), small.stride(1)},
           .other = {other.stride(0), other.stride(1)},
-          .added = 0,
-          .parts = 1};
+          .added = 0};
+}
+
+Shape shape_for(const NarrowShape& of_block, int64_t blocks, int64_t blocks_y) {
+  return {.blocks = blocks, .threads = of_block.threads, .blocks_y = blocks_y};
 }
 
 void dots(const at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
   static Kernels kernels(dots_function);
   auto plan = plan_of(x, w, out);
+  // The more columns a block has, the less often x is read.
+  constexpr int64_t tile = 16, most_columns = 48;
+  const auto columns = std::min(blocks_of(plan.narrow, tile) * tile, most_columns);
+  const NarrowKind kind{to_ir(x.scalar_type()), along_of(w), static_cast<int>(columns)};
+  const auto shape = dots_shape(kind);
   auto* to = out.data_ptr();
   const auto *from = x.const_data_ptr(), *small = w.const_data_ptr();
   void* arguments[] = {&to, &from, &small, &plan};
-  // The more rows a block has, the less often w is read; but all of the GPU is to have something to do.
-  constexpr int many_rows = 16, few_rows = 8;
-  const int64_t deep = blocks_of(plan.narrow, narrow_columns), processors = processors_now();
-  const int rows = blocks_of(plan.rows, many_rows) * deep * 10 >= processors * 9 ? many_rows : few_rows;
-  kernels.get({to_ir(x.scalar_type()), along_of(w), rows}, "dots")
-      .launch({.blocks = blocks_of(plan.rows, rows), .threads = narrow_threads, .blocks_y = deep}, arguments,
-              stream_of(x));
+  kernels.get(kind, "dots")
+      .launch(shape_for(shape, blocks_of(plan.rows, shape.rows), blocks_of(plan.narrow, shape.narrow)),
+              arguments, stream_of(x));
 }
 
 void sums(const at::Tensor& out, const at::Tensor& x, const at::Tensor& t) {
-  static Kernels kernels(sums_functions);
+  static Kernels kernels(sums_function);
   auto plan = plan_of(x, t, out);
-  const NarrowKind kind{to_ir(x.scalar_type())};
-  const int64_t across = blocks_of(plan.columns, sums_columns(kind.large)),
-                deep = blocks_of(plan.narrow, narrow_columns);
-  // Enough blocks for the GPU, of rows that are worth one.
-  constexpr int64_t least_rows = 64, most_parts = 64;
-  const int64_t wanted = processors_now() / (across * deep);
-  plan.parts = std::clamp<int64_t>(std::min(wanted, plan.rows / least_rows), 1, most_parts);
-  at::Tensor parts;
-  if (plan.parts > 1) parts = at::empty({plan.parts * plan.narrow * plan.columns}, out.options());
-  auto *to = out.data_ptr(), *between = plan.parts > 1 ? parts.data_ptr() : to;
+  // All of the GPU is to have something to do.
+  constexpr int few_columns = 32, many_columns = 64;
+  const bool many = blocks_of(plan.columns, many_columns) >=
+                    at::cuda::getCurrentDeviceProperties()->multiProcessorCount * 3 / 4;
+  const NarrowKind kind{to_ir(x.scalar_type()), Along::neither, many ? many_columns : few_columns};
+  const auto shape = sums_shape(kind);
+  auto* to = out.data_ptr();
   const auto *from = x.const_data_ptr(), *small = t.const_data_ptr();
-  void* arguments[] = {&between, &from, &small, &plan};
+  void* arguments[] = {&to, &from, &small, &plan};
   kernels.get(kind, "sums")
-      .launch({.blocks = across, .threads = narrow_threads, .blocks_y = deep, .blocks_z = plan.parts},
+      .launch(shape_for(shape, blocks_of(plan.columns, shape.columns), blocks_of(plan.narrow, shape.narrow)),
               arguments, stream_of(x));
-  if (plan.parts == 1) return;
-  void* joined[] = {&to, &between, &plan};
-  kernels.get(kind, "join_sums")
-      .launch({.blocks = blocks_of(plan.narrow * plan.columns, narrow_threads), .threads = narrow_threads},
-              joined, stream_of(x));
 }
 
 void spread(const at::Tensor& out, const Added& added, const at::Tensor& t, const at::Tensor& b) {
@@ -126,14 +119,13 @@ void spread(const at::Tensor& out, const Added& added, const at::Tensor& t, cons
   if (added) plan.added = added->stride(0);
   const NarrowKind kind{to_ir(out.scalar_type()),
                         along_of(small) == Along::narrow ? Along::narrow : Along::neither};
+  const auto shape = spread_shape();
   auto* to = out.data_ptr();
   const auto *more = added ? added->const_data_ptr() : nullptr, *left = t.const_data_ptr(),
              *right = b.const_data_ptr();
   void* arguments[] = {&to, &more, &left, &right, &plan};
   kernels.get(kind, "spread")
-      .launch({.blocks = blocks_of(plan.rows, spread_rows),
-               .threads = narrow_threads,
-               .blocks_y = blocks_of(plan.columns, sums_columns(kind.large))},
+      .launch(shape_for(shape, blocks_of(plan.rows, shape.rows), blocks_of(plan.columns, shape.columns)),
               arguments, stream_of(out));
 }
 
@@ -153,14 +145,18 @@ bool multiply_large(const at::Tensor& out, const at::Tensor& x, const at::Tensor
 
 at::Tensor multiply(const at::Tensor& a, const at::Tensor& b, const Added& added, at::ScalarType dtype) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1), least = std::min({m, n, k});
-  constexpr int64_t most_blocks = 65535;  // in the second and third dimension of a grid
-  if (least == 0) return float_mm(a, b, added, dtype);
+  constexpr int64_t most_blocks = 65535;      // in the second and third dimension of a grid
+  constexpr int with_bfloat16 = 8;            // of compute capability
+  constexpr int64_t most = int64_t{1} << 30;  // of rows and columns, which kernels count in 32 bits
+  if (least == 0 || std::max({m, n, k}) > most ||
+      at::cuda::getCurrentDeviceProperties()->major < with_bfloat16)
+    return float_mm(a, b, added, dtype);
   if (least == k) {
     auto out = at::empty({m, n}, a.options().dtype(dtype));
     const bool fits = is_small_float(a) && is_small_float(b) && lies_along_rows(out) &&
                       (dtype == at::kFloat || at::isReducedFloatingType(dtype)) &&
                       (!added || (added->scalar_type() == dtype && lies_along_rows(*added))) &&
-                      blocks_of(n, sums_columns(to_ir(dtype))) <= most_blocks;
+                      blocks_of(n, spread_shape().columns) <= most_blocks;
     if (!fits) return float_mm(a, b, added, dtype);
     spread(out, added, a, b);
     return out;

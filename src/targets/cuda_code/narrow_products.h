@@ -1,6 +1,11 @@
 // graft::float_mm (runtime/float_mm.h) as CUDA C++, for products with one short side: the rank of an adapter.
 // Each of the large matrices is read once, as it lies in memory, and nothing of their size is written
 // between.
+//
+// The products are those of the GPU's matrix units, which multiply bfloat16 exactly and add in floats. A
+// float is the sum of three bfloat16 (a half number of two, a bfloat16 of one), so that a product of floats
+// is the sum of six products, the rest being less than a float's rounding. Where that gives NaN or infinity,
+// the element is computed again in floats: the parts of what is infinite are not numbers.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -10,51 +15,56 @@
 
 namespace graft::cuda {
 
-constexpr int narrow_threads = 256;
-constexpr int64_t narrow_columns = 16;  ///< of the short side, that a block takes
-
-/// How the small matrix lies: four numbers can be read at once along this dimension.
+/// How the small matrix lies: neighbours can be read at once along this dimension.
 enum class Along : uint8_t { large, narrow, neither };
 
 /// What the code is made for.
 struct NarrowKind {
   ir::DType large;  ///< of the large matrix, or of the result of `spread`
   Along small = Along::neither;
-  int rows = 16;  ///< `dots`: that a block takes, 8 or 16
+  int columns = 16;  ///< that a block takes. `dots`: of w, 16, 32 or 48; `sums`: of x, 32 or 64
 
   auto operator<=>(const NarrowKind&) const = default;
 };
 
 /// As the kernels have it. Steps are strides in elements.
 struct NarrowPlan {
-  int64_t rows, columns;  ///< of the large matrix, which lies along its rows
-  int64_t narrow;         ///< the short side
-  int64_t step;           ///< from row to row of the large matrix
-  int64_t small[2];       ///< of the small one: along the large side, along the short one
-  int64_t other[2];       ///< of the result (`spread`: of t): the same
-  int64_t added;          ///< `spread`: from row to row of what is added
-  int64_t parts;          ///< `sums`: among which rows are divided
+  int64_t rows,
+      columns;       ///< of the large matrix, which lies along its rows; a multiple of narrow_group columns
+  int64_t narrow;    ///< the short side
+  int64_t step;      ///< from row to row of the large matrix
+  int64_t small[2];  ///< of the small one: along the large side, along the short one
+  int64_t other[2];  ///< of the result (`spread`: of t): the same
+  int64_t added;     ///< `spread`: from row to row of what is added
+};
+
+/// Columns that are read at once: rows begin at multiples of them.
+constexpr int64_t narrow_group = 8;
+
+/// Threads of a block, and what a block takes of the large matrix and of the short side.
+struct NarrowShape {
+  int threads;
+  int64_t rows, columns, narrow;
 };
 
 /// x [rows, columns] with w [columns, narrow]: dots(float* out, x, const float* w, NarrowPlan), over a grid
-/// of blocks of `dots_rows` rows, blocks of columns of w.
-constexpr int64_t dots_rows = 4;
+/// of blocks of rows, blocks of the short side.
+NarrowShape dots_shape(const NarrowKind& kind);
 std::string dots_function(const NarrowKind& kind);
 
 /// The transpose of x [rows, columns] with t [rows, narrow]: sums(float* out, x, const float* t, NarrowPlan),
-/// over a grid of blocks of `sums_columns` columns, blocks of columns of t, parts. With several parts `out`
-/// has room for each, [parts, narrow, columns], and join_sums(float* out, const float* parts, NarrowPlan)
-/// adds them, with a thread for each element.
-int64_t sums_columns(ir::DType large);
-std::string sums_functions(const NarrowKind& kind);
+/// over a grid of blocks of columns, blocks of the short side.
+NarrowShape sums_shape(const NarrowKind& kind);
+std::string sums_function(const NarrowKind& kind);
 
 /// t [rows, narrow] with b [narrow, columns], and what is added (or null), in the dtype of the result:
-/// spread(out, added, const float* t, const float* b, NarrowPlan), over a grid of blocks of `spread_rows`
-/// rows, blocks of sums_columns() columns. The result lies by `step`.
-constexpr int64_t spread_rows = 64;
+/// spread(out, added, const float* t, const float* b, NarrowPlan), over a grid of blocks of rows, blocks of
+/// columns. The result lies by `step`.
+NarrowShape spread_shape();
 std::string spread_function(const NarrowKind& kind);
 
-/// A function with what stands before it (expressions.h: conversions()).
+/// A function with what stands before it (expressions.h: conversions()), and the instruction of the matrix
+/// units (tests/cuda_text has another in its place).
 std::string narrow_code(const std::string& function);
 
 }  // namespace graft::cuda
