@@ -260,7 +260,7 @@ static Matrix<float> small_matrix(int large, int narrow, bool turned, i64 (&step
 template <class T>
 static Matrix<T> large_matrix(int rows, int columns, T (*stored)(float), bool infinite = false) {
   Matrix<T> made(rows, columns, columns + 8);
-  for (size_t i = 0; i < made.memory.size() * 16 / sizeof(T); ++i) made.data()[i] = stored(NAN);
+  for (size_t i = 0; i < made.memory.size() * 16 / sizeof(T); ++i) made.data()[i] = stored(1000);
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c) made.at(r, c) = stored(static_cast<float>(next_number()));
   if (infinite) made.at(rows / 2, columns / 3) = stored(INFINITY), made.at(1, 2) = stored(-INFINITY);
