@@ -1,4 +1,4 @@
-// The list of methods: one line per file of this folder that has one.
+// The list of methods: one line for each pair in methods/.
 #include "adapters/method.h"
 #include "adapters/methods/adalora.h"
 #include "adapters/methods/boft.h"

@@ -118,9 +118,10 @@ at::Device to_torch(const ir::Device& device) {
       return at::kCPU;
     case ir::Device::Kind::meta:
       return at::kMeta;
-    default:
+    case ir::Device::Kind::cuda:
       return {at::kCUDA, static_cast<at::DeviceIndex>(device.index)};
   }
+  throw UsageError("[compile] unknown device");
 }
 
 ir::TensorType type_of(const at::Tensor& tensor) {
