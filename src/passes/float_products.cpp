@@ -59,8 +59,8 @@ Node* only_user(const Value& value, const ir::Graph& graph) {
 
 /// What follows a product until it is rounded to halves.
 struct Rounding {
-  Node* cast;                    // the last
-  const Value* added = nullptr;  // halves, as the cast's result lies
+  Node* cast;              // the last
+  Value* added = nullptr;  // halves, as the cast's result lies
 };
 
 std::optional<Rounding> rounding_of(const Node& product, const ir::Graph& graph) {
@@ -74,8 +74,8 @@ std::optional<Rounding> rounding_of(const Node& product, const ir::Graph& graph)
       return fits ? std::optional(found) : std::nullopt;
     }
     if (user->op() == "aten::add.Tensor" && !found.added && ir::number_of(*user, "alpha").value_or(1) == 1) {
-      const auto *a = ir::value_of(*user, "self"), *b = ir::value_of(*user, "other");
-      const auto* other = a == at ? b : a;
+      auto *a = ir::value_of(*user, "self"), *b = ir::value_of(*user, "other");
+      auto* other = a == at ? b : a;
       if (!other || other == at || !ir::is_half(other->type().dtype) ||
           other->type().sizes != at->type().sizes || user->output().type().dtype != DType::f32)
         return std::nullopt;
@@ -117,13 +117,13 @@ std::optional<Sides> sides_of(const Node& node, const ir::Product& product) {
   return Sides{out.sizes[0], out.sizes[1], product.a->type().sizes[1]};
 }
 
-void rewrite(ir::Graph& graph, Node& node, const ir::Product& product, bool inner_is_short) {
-  auto rounding = inner_is_short ? rounding_of(node, graph) : std::nullopt;
+void rewrite(ir::Graph& graph, Node& node, const ir::Product& product,
+             const std::optional<Rounding>& rounding) {
   auto& before = rounding ? *rounding->cast : node;
   auto type = node.output().type();
   Value* added = nullptr;
   if (rounding && rounding->added) {
-    added = as_matrix(graph, const_cast<Value*>(rounding->added), type, before);
+    added = as_matrix(graph, rounding->added, type, before);
     if (!added) return;
   }
   std::vector<ir::NamedArgument> arguments = {{"a", before_its_cast(graph, product.a, before)},
@@ -160,9 +160,9 @@ void use_float_products(ir::Graph& graph, int64_t short_side) {
     const auto longer = [&](ir::Dim side) { return side >= longer_by * sides->least(); };
     if (longer(sides->m) + longer(sides->n) + longer(sides->k) < 2) continue;
     const bool inner_is_short = sides->k == sides->least();
-    if (inner_is_short && !rounding_of(*node, graph))
-      continue;  // the result is written as floats in any case
-    rewrite(graph, *node, *product, inner_is_short);
+    const auto rounding = inner_is_short ? rounding_of(*node, graph) : std::nullopt;
+    if (inner_is_short && !rounding) continue;  // the result is written as floats in any case
+    rewrite(graph, *node, *product, rounding);
   }
 }
 

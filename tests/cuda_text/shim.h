@@ -158,26 +158,23 @@ void run_blocks(const Launch& launch, int64_t begin, int64_t end, Body body) {
   }
 }
 
+/// What each lane of the warp has.
 template <class T>
-T exchanged(T x, int distance, int line) {
+const uint64_t* shown(T x, int line) {
   static_assert(sizeof(T) <= 8);
   const unsigned me = state.thread.x;
   const int set = state.set[me] = 1 - state.set[me];
   auto& given = state.given[me / warp][set];
   memcpy(&given[me % warp], &x, sizeof x);
   wait(in_warp_barrier, line);
-  memcpy(&x, &given[(me % warp) ^ static_cast<unsigned>(distance)], sizeof x);
-  return x;
+  return given;
 }
 
-/// What lanes have, each two words of it, as all of them see it.
-inline const uint64_t* shown(unsigned first, unsigned second, int line) {
-  const unsigned me = state.thread.x;
-  const int set = state.set[me] = 1 - state.set[me];
-  auto& given = state.given[me / warp][set];
-  given[me % warp] = uint64_t(first) | uint64_t(second) << 32;
-  wait(in_warp_barrier, line);
-  return given;
+template <class T>
+T exchanged(T x, int distance, int line) {
+  const auto* given = shown(x, line);
+  memcpy(&x, &given[(state.thread.x % warp) ^ static_cast<unsigned>(distance)], sizeof x);
+  return x;
 }
 
 /// The matrix units' product of tiles of bfloat16, [16, 16] x [16, 8], with the elements where lanes have
@@ -185,6 +182,7 @@ inline const uint64_t* shown(unsigned first, unsigned second, int line) {
 inline void multiply_tile(float* sum, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
                           unsigned b1, int line) {
   float a[16][16], b[16][8];
+  const auto both = [](unsigned x, unsigned y) { return uint64_t(x) | uint64_t(y) << 32; };
   const auto number = [](uint64_t words, int which) {
     const uint32_t bits = static_cast<uint32_t>(words >> (16 * which) & 0xffff) << 16;
     float x;
@@ -192,14 +190,14 @@ inline void multiply_tile(float* sum, unsigned a0, unsigned a1, unsigned a2, uns
     return x;
   };
   for (int half = 0; half < 2; ++half) {
-    const auto* words = half ? shown(a2, a3, line) : shown(a0, a1, line);
+    const auto* words = shown(half ? both(a2, a3) : both(a0, a1), line);
     for (int lane = 0; lane < warp; ++lane)
       for (int e = 0; e < 2; ++e) {
         a[lane / 4][lane % 4 * 2 + e + half * 8] = number(words[lane], e);
         a[lane / 4 + 8][lane % 4 * 2 + e + half * 8] = number(words[lane], 2 + e);
       }
   }
-  const auto* words = shown(b0, b1, line);
+  const auto* words = shown(both(b0, b1), line);
   for (int lane = 0; lane < warp; ++lane)
     for (int e = 0; e < 4; ++e) b[lane % 4 * 2 + e % 2 + e / 2 * 8][lane / 4] = number(words[lane], e);
   const int lane = static_cast<int>(state.thread.x % warp);
