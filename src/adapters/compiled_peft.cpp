@@ -30,6 +30,15 @@ std::shared_ptr<Routing> routing_by(const void* owner, const at::Tensor& gates, 
   return routing;
 }
 
+/// A table whose numbers the host remembers (runtime/routing_table.h).
+at::Tensor on_device(const at::Tensor& table, at::Device device) {
+  if (table.device() == device) return table;
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("graft::routing_table", "")
+                             .typed<at::Tensor(const at::Tensor&, at::Device)>();
+  return op.call(table, device);
+}
+
 }  // namespace
 
 CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const CompileOptions& options)
@@ -135,7 +144,7 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
     const bool mixed = parts && std::ranges::find(*parts, kSomeRows) != parts->end(),
                into_cache = prompt.any() && inputs.past_key_values;
     if (!mixed && history != History::of_eager_code && (!into_cache || inputs.past_key_values->seen() > 0)) {
-      table = parts ? at::Tensor() : table.to(model_->base_model()->device());
+      table = parts ? at::Tensor() : on_device(table, model_->base_model()->device());
       auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), table,
                                         {}, parts)
                             : compiled_(inputs, table, prompt, parts);
@@ -153,7 +162,7 @@ std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterC
   const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
   const auto table = gates(inputs, call);
   const auto parts = taking_part(table);
-  return compiled_.explain(inputs, table.to(model_->base_model()->device()),
+  return compiled_.explain(inputs, on_device(table, model_->base_model()->device()),
                            model_->state_->virtual_tokens(call.adapter_names), parts, level);
 }
 

@@ -13,10 +13,9 @@ struct LowRank {
   std::vector<int64_t> slots;
 };
 
-/// y [rows, out] plus scaling B A x [rows, in] of the adapters that the table [batch, slot] gives a row; each
-/// of the batch has rows / batch rows in turn. An operator of its own, so that a program reads the table when
-/// it runs: what it computes follows from the rows that are in use, not from the adapters that are there. It
-/// has no gradient.
+/// y [rows, out] plus scaling B A x [rows, in] of the adapters that the table [batch, slot] gives a row
+/// (runtime/low_rank_add.h). An operator of its own, so that a program reads the table when it runs: what it
+/// computes follows from the rows that are in use, not from the adapters that are there. It has no gradient.
 at::Tensor low_rank_add(const at::Tensor& y, const at::Tensor& x, const LowRank& adapters,
                         const at::Tensor& table);
 

@@ -16,10 +16,26 @@ using ir::Value;
 using Slots = std::set<int64_t>;
 
 bool is_gate(const Node& node) { return node.op() == "graft::gate_keep" || node.op() == "graft::gate_put"; }
+/// Looks at the table itself.
+bool is_low_rank_add(const Node& node) {
+  return node.op() == "graft::low_rank_add" || node.op() == "graft::low_rank_lift";
+}
 
 Slots slots_of(const Node& gate) {
   const auto listed = *ir::ints_of(gate, "slots");
   return {listed.begin(), listed.end()};
+}
+
+/// Also of the product that has an operator of its own.
+std::optional<ir::Product> product_of(const Node& node) {
+  if (node.op() != "graft::float_mm") return ir::as_product(node);
+  return ir::Product{
+      .a = ir::value_of(node, "a"), .b = ir::value_of(node, "b"), .added = ir::value_of(node, "added")};
+}
+
+/// What the product is added to, where adds_zeros() gives something.
+const Value* added_to(const Node& node) {
+  return is_low_rank_add(node) ? ir::value_of(node, "self") : product_of(node)->added;
 }
 
 /// For whom a value matters: if none of the slots is in use, for nobody.
@@ -44,10 +60,11 @@ class Analysis {
     for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) pass_on(**node);
   }
 
-  /// The slots without which an addmm gives what it adds to. Of a batch of them that is not asked: a run has
+  /// The slots without which a product gives what it adds to. Of a batch of them that is not asked: a run has
   /// no way to pass on what one adds to.
   std::optional<Slots> adds_zeros(const Node& node) const {
-    const auto product = ir::as_product(node);
+    if (is_low_rank_add(node)) return slots_of(node);
+    const auto product = product_of(node);
     if (!product || product->batched || !product->added || product->beta != 1 ||
         product->added->type() != node.output().type())
       return std::nullopt;
@@ -88,7 +105,7 @@ class Analysis {
     const auto name = ir::without_overload(node.op());
     if (name == "graft::gate_keep") return either(slots_of(node), of("value"));
     if (name == "graft::gate_put") return both(of("made"), of("old"));
-    if (const auto product = ir::as_product(node)) {
+    if (const auto product = product_of(node)) {
       const auto made = either(zeros(product->a), zeros(product->b));
       return product->added ? both(zeros(product->added), made) : made;
     }
@@ -129,8 +146,8 @@ class Analysis {
     for (const auto* input : node.inputs()) {
       if (input == gated && input != ir::value_of(node, "old"))
         demand_[input].join({.slots = slots_of(node)});
-      else if (added && input != ir::as_product(node)->added)
-        demand_[input].join({.slots = *added, .finite = true});
+      else if (added && input != added_to(node))
+        demand_[input].join({.slots = *added, .finite = !is_low_rank_add(node)});
       else
         demand_[input].join(demand);
     }
@@ -170,7 +187,7 @@ Predicates predicates(const ir::Graph& graph, const Schedule& schedule) {
   found.steps.resize(schedule.steps.size());
   found.otherwise.resize(schedule.steps.size());
   for (const auto& node : graph.nodes()) {
-    if (!is_gate(*node)) continue;
+    if (!is_gate(*node) && !is_low_rank_add(*node)) continue;
     const auto* table = ir::value_of(*node, "table");
     // One table, which is there before the program starts.
     if (table->producer() || table->type().sizes.size() != 2 || (found.table && table != found.table))

@@ -168,7 +168,9 @@ OpKind kind_of(std::string_view op) {
   constexpr std::string_view kNamespace = "aten::";
   if (op == "graft::number") return OpKind::creation;
   if (op == "graft::gate_keep" || op == "graft::gate_put") return OpKind::pointwise;
-  if (op == "graft::low_rank_add" || op == "graft::float_mm") return OpKind::matmul;
+  if (op == "graft::low_rank_add" || op == "graft::low_rank_lower" || op == "graft::low_rank_lift" ||
+      op == "graft::float_mm")
+    return OpKind::matmul;
   if (op == "graft::attend") return OpKind::attention;
   if (op == "graft::strided_scatter") return OpKind::scatter;
   if (!op.starts_with(kNamespace)) return OpKind::other;

@@ -14,11 +14,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Block = std::function<at::Tensor(at::TensorList)>;
 
-/// What of the surroundings a block's result depends on: the random generator and autocast, of the device x
+/// What of the global state a block's result depends on: the random generator and autocast, of the device x
 /// is on, and the call's context.
-class Surroundings {
+class GlobalState {
  public:
-  explicit Surroundings(const at::Device& device)
+  explicit GlobalState(const at::Device& device)
       : device_(device),
         generator_(at::globalContext().defaultGenerator(device)),
         random_(state()),
@@ -26,14 +26,14 @@ class Surroundings {
         autocast_dtype_(at::autocast::get_autocast_dtype(device.type())),
         context_(call_context()) {}
 
-  /// Runs `body` in these surroundings and puts today's back, also when it throws.
+  /// Runs `body` in this state and puts today's back, also when it throws.
   template <class Body>
   at::Tensor during(Body body) const {
     struct Restore {
-      const Surroundings& now;
+      const GlobalState& now;
       ~Restore() { now.enter(); }
     };
-    const Surroundings now(device_);
+    const GlobalState now(device_);
     const Restore restore{now};
     const WithCallContext context(context_);
     enter();
@@ -65,8 +65,8 @@ class Surroundings {
 
 struct Saved : torch::CustomClassHolder {
   Block block;
-  Surroundings surroundings;
-  Saved(Block b, const at::Device& device) : block(std::move(b)), surroundings(device) {}
+  GlobalState global_state;
+  Saved(Block b, const at::Device& device) : block(std::move(b)), global_state(device) {}
 };
 
 // The parameters are inputs of this function beside the block's own: otherwise autograd would not know that
@@ -101,7 +101,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     at::Tensor y;
     {
       at::AutoGradMode with_grad(true);
-      y = saved->surroundings.during([&] { return saved->block(inputs); });
+      y = saved->global_state.during([&] { return saved->block(inputs); });
     }
     variable_list found;
     if (!wanted.empty())

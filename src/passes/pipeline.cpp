@@ -10,6 +10,7 @@
 #include "passes/early_gather.h"
 #include "passes/few_queries.h"
 #include "passes/float_products.h"
+#include "passes/low_rank_siblings.h"
 #include "passes/narrow_siblings.h"
 #include "passes/plain_creation.h"
 #include "passes/sums_into_products.h"
@@ -56,6 +57,8 @@ std::vector<Pass> compile_passes(const TargetFacts& target) {
       {"common-subexpressions", merge_common_subexpressions},
       {"narrow-siblings",
        [width = target.narrow_product](ir::Graph& graph) { join_narrow_siblings(graph, width); }},
+      {"low-rank-siblings",
+       [halves = target.halves_low_rank](ir::Graph& graph) { split_low_rank_adds(graph, halves); }},
       // What is joined before is read once.
       {"float-products", [side = target.short_side](ir::Graph& graph) { use_float_products(graph, side); }},
       {"sums-into-products", fold_sums_into_products},

@@ -25,6 +25,8 @@ struct TargetFacts {
   int64_t narrow_product = 0;
   /// Products in floats with a side of at most so many have kernels that read halves (float_products.h).
   int64_t short_side = 0;
+  /// Whether the adapters of a layer are kernels in two halves (low_rank_siblings.h).
+  bool halves_low_rank = false;
   /// Attention of at most so many queries has a kernel (few_queries.h).
   int64_t few_queries = 0;
   /// What follows from weights alone is computed once for each state of them (weight_folding.h). The host has

@@ -13,10 +13,21 @@ at::Tensor float_mm(const at::Tensor& a, const at::Tensor& b, const std::optiona
   return product.to(dtype);
 }
 
-TORCH_LIBRARY_FRAGMENT(graft, m) {
-  m.def("float_mm(Tensor a, Tensor b, Tensor? added=None, *, ScalarType dtype) -> Tensor");
+at::Tensor& float_mm_into(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& added,
+                          at::ScalarType dtype, at::Tensor& out) {
+  return out.copy_(float_mm(a, b, added, dtype));
 }
 
-TORCH_LIBRARY_IMPL(graft, CompositeExplicitAutograd, m) { m.impl("float_mm", float_mm); }
+TORCH_LIBRARY_FRAGMENT(graft, m) {
+  m.def("float_mm(Tensor a, Tensor b, Tensor? added=None, *, ScalarType dtype) -> Tensor");
+  m.def(
+      "float_mm.out(Tensor a, Tensor b, Tensor? added=None, *, ScalarType dtype, Tensor(a!) out) -> "
+      "Tensor(a!)");
+}
+
+TORCH_LIBRARY_IMPL(graft, CompositeExplicitAutograd, m) {
+  m.impl("float_mm", float_mm);
+  m.impl("float_mm.out", float_mm_into);
+}
 
 }  // namespace graft::runtime

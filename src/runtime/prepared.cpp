@@ -25,14 +25,21 @@ using codegen::root_of;
 using ir::Value;
 
 /// Calls that write into memory that is planned for them.
-enum class Planned : uint8_t { mm, bmm, addmm, low_rank };
+enum class Planned : uint8_t { mm, bmm, addmm, operator_into };
 
 std::optional<Planned> planned_call(const ir::Node& node) {
   if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
-  if (node.op() == "graft::low_rank_add") return Planned::low_rank;
+  static const std::unordered_set<std::string_view> operators = {
+      "graft::low_rank_add", "graft::low_rank_lower", "graft::low_rank_lift", "graft::float_mm"};
+  if (operators.contains(node.op())) return Planned::operator_into;
   const auto product = ir::as_product(node);
   if (!product || (product->batched && product->added)) return std::nullopt;
   return product->batched ? Planned::bmm : product->added ? Planned::addmm : Planned::mm;
+}
+
+/// What a planned call adds its product to; null: nothing.
+const Value* added_to(const ir::Node& node) {
+  return ir::value_of(node, node.op() == "graft::float_mm" ? "added" : "self");
 }
 
 Product product_of(Planned planned) {
@@ -168,9 +175,10 @@ class Preparation {
   /// The product onto which another is added, if that can be done in its memory: nobody needs it as it was.
   const Value* added_onto(const ir::Node& node, const codegen::Schedule& schedule) const {
     const auto product = planned_by(node);
-    if ((product != Planned::addmm && product != Planned::low_rank) || packed_.contains(&node))
+    if ((product != Planned::addmm && product != Planned::operator_into) || packed_.contains(&node))
       return nullptr;
-    const auto* self = ir::value_of(node, "self");
+    const auto* self = added_to(node);
+    if (!self) return nullptr;
     const auto* onto = &root_of(*self);  // seen as it lies there, whatever views are between
     if (onto->type() != node.output().type() || self->type() != onto->type() ||
         plan::offset_in_root(*self) != 0 || plan::reads_of(*onto) != 1 || leaves_.contains(onto) ||
@@ -257,9 +265,9 @@ class Preparation {
     ++program_.extern_calls;
     for (const auto* value : node.inputs()) slot_of(*value);
     const auto planned = planned_by(node);
-    if (planned == Planned::low_rank) {
+    if (planned == Planned::operator_into) {
       // Where no row asks for an adapter, the result is what it would be added to.
-      action.else_from = slot_of(*ir::value_of(node, "self"));
+      if (const auto* added = added_to(node)) action.else_from = slot_of(*added);
       action.else_to = slot_of(node.output());
       action.uses.push_back(action.else_to);
       action.work = std::make_unique<CallWork>(

@@ -10,9 +10,12 @@
 namespace graft::runtime {
 namespace {
 
-/// Libraries set themselves up in their first calls, and the second shows which inputs move.
+/// Of each kind. Libraries set themselves up in their first calls, the second shows which inputs move, and
+/// what is asked for once or twice is not worth a recording.
 constexpr int plain_runs_first = 2;
-/// For each queue: the caller has one's results while the other runs.
+/// That have recordings of their own.
+constexpr size_t most_kinds = 8;
+/// For each queue and kind: the caller has one's results while the other runs.
 constexpr size_t most_at_a_time = 2;
 /// Who moves its inputs about so that they do not fit this often is better served by plain runs.
 constexpr int most_ever = 16;
@@ -47,38 +50,66 @@ void write_back(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>
   for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
 }
 
+/// Whether all that the second does is done by the first.
+bool covers(const RecordedRuns::Kind& all, const RecordedRuns::Kind& some) {
+  return all.in_place == some.in_place &&
+         std::ranges::equal(all.in_use, some.in_use, [](char has, char needs) { return has || !needs; });
+}
+
 }  // namespace
 
-RecordedRuns::RecordedRuns(const Device& device, std::vector<bool> written, Launch launch, Check check)
-    : device_(device), written_(std::move(written)), launch_(std::move(launch)), check_(std::move(check)) {}
+RecordedRuns::RecordedRuns(const Device& device, std::vector<bool> written, std::vector<bool> moves,
+                           Launch launch, Check check)
+    : device_(device),
+      written_(std::move(written)),
+      moves_(std::move(moves)),
+      launch_(std::move(launch)),
+      check_(std::move(check)) {}
 
 std::optional<std::vector<at::Tensor>> RecordedRuns::run(const std::vector<at::Tensor>& inputs,
-                                                         bool in_place) {
+                                                         const Kind& kind) {
   const std::lock_guard<std::mutex> lock(guard_);
   if (given_up_) return std::nullopt;
   see(inputs);
-  if (plain_runs_ < plain_runs_first) {
-    ++plain_runs_;
+  const auto* queue = device_.queue();
+  auto& [own, count] = counted(kind);
+  std::erase_if(instances_, [&](const Instance& each) {
+    return each.queue == queue && each.kind == own && !fits(each, inputs);
+  });
+  size_t mine = 0;
+  Instance* larger = nullptr;
+  for (auto& instance : instances_) {
+    if (instance.queue != queue || !covers(instance.kind, kind)) continue;
+    const bool is_own = instance.kind == own;
+    mine += is_own;
+    if (!is_free(instance) || !fits(instance, inputs)) continue;
+    if (is_own) return replay(instance, inputs);
+    larger = &instance;
+  }
+  if (count.runs < plain_runs_first) {
+    ++count.runs;
+  } else if (mine < most_at_a_time) {
+    if (++count.recorded <= most_ever) return record(inputs, own);
+    give_up("its inputs are seldom where they were");
     return std::nullopt;
   }
-  const auto* queue = device_.queue();
-  std::erase_if(instances_, [&](const Instance& each) { return each.queue == queue && !fits(each, inputs); });
-  size_t mine = 0;
-  for (auto& instance : instances_) {
-    if (instance.queue != queue || instance.in_place != in_place) continue;
-    if (is_free(instance)) return replay(instance, inputs);
-    ++mine;
-  }
-  return mine < most_at_a_time ? record(inputs, in_place) : std::nullopt;
+  return larger ? std::optional(replay(*larger, inputs)) : std::nullopt;
+}
+
+/// The kind that a run is recorded as, and what is known of it. Where there have been many, one that does all
+/// the work is for the rest.
+std::pair<const RecordedRuns::Kind, RecordedRuns::Count>& RecordedRuns::counted(const Kind& kind) {
+  if (const auto known = counts_.find(kind); known != counts_.end()) return *known;
+  if (counts_.size() < most_kinds) return *counts_.try_emplace(kind).first;
+  return *counts_.try_emplace({std::vector<char>(kind.in_use.size(), 1), kind.in_place}).first;
 }
 
 /// Notes which inputs are not always at the same place.
 void RecordedRuns::see(const std::vector<at::Tensor>& inputs) {
-  moves_.resize(inputs.size());
   last_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto* address = address_of(inputs[i]);
-    if (plain_runs_ > 0 && address != last_[i]) moves_[i] = true;
+    if (!counts_.empty() && address != last_[i]) moves_[i] = true;
     last_[i] = address;
   }
 }
@@ -157,30 +188,25 @@ void RecordedRuns::make_parts(Instance& instance, const std::vector<at::Tensor>&
   for (size_t i = 0; i < inputs.size(); ++i) {
     instance.addresses.push_back(address_of(inputs[i]));
     if (!moves_[i] || !inputs[i].defined() || !inputs[i].is_non_overlapping_and_dense() ||
-        (instance.in_place && written_[i]))
+        (instance.kind.in_place && written_[i]))
       continue;
     read[i] = instance.copies[i] =
         at::empty_strided(inputs[i].sizes(), inputs[i].strides(), inputs[i].options());
   }
   instance.parts = device_.record([&](const Device::Cut& cut) {
-    const auto results = launch_(read, instance.in_place, instance.context, cut);
+    const auto results = launch_(read, instance.kind, instance.context, cut);
     for (const auto& result : results) instance.results.push_back(describe(result, read, instance));
   });
 }
 
 /// The call's own results are those of a plain run; what was recorded has to give the same, and to write the
 /// same.
-std::optional<std::vector<at::Tensor>> RecordedRuns::record(const std::vector<at::Tensor>& inputs,
-                                                            bool in_place) {
-  if (++recorded_ > most_ever) {
-    give_up("its inputs are seldom where they were");
-    return std::nullopt;
-  }
-  const auto written = written_of(inputs, in_place), before = clones(written);
+std::vector<at::Tensor> RecordedRuns::record(const std::vector<at::Tensor>& inputs, const Kind& kind) {
+  const auto written = written_of(inputs, kind.in_place), before = clones(written);
   const std::shared_ptr<RunContext> context = device_.make_context();
-  auto plain = launch_(inputs, in_place, context, [&] { check_(*context); });
+  auto plain = launch_(inputs, kind, context, [&] { check_(*context); });
   check_(*context);
-  Instance instance{.queue = device_.queue(), .in_place = in_place, .context = device_.make_context()};
+  Instance instance{.queue = device_.queue(), .kind = kind, .context = device_.make_context()};
   const auto after = clones(written);
   try {
     make_parts(instance, inputs);

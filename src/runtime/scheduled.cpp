@@ -42,9 +42,9 @@ class Scheduled : public Executable {
       log(LogTopic::kernels, "runs are not recorded: " + program_.not_recorded);
     else if (record)
       recorded_.emplace(
-          device_, written_inputs(),
-          [this](std::vector<at::Tensor> inputs, bool in_place, const auto& context, const auto& cut) {
-            return launch(std::move(inputs), in_place, context, cut);
+          device_, written_inputs(), moving_inputs(),
+          [this](std::vector<at::Tensor> inputs, const auto& kind, const auto& context, const auto& cut) {
+            return launch(std::move(inputs), kind, context, cut);
           },
           [this](runtime::RunContext& context) { check_failure(context); });
     text_ = std::to_string(program_.launches) + " kernel launches (" + std::to_string(unique_kernels_) +
@@ -56,8 +56,11 @@ class Scheduled : public Executable {
     TORCH_CHECK(inputs.size() == program_.inputs, "the program takes ", program_.inputs, " inputs, got ",
                 inputs.size());
     const at::AutoDispatchBelowADInplaceOrView plain;
-    if (recorded_)
-      if (auto results = recorded_->run(inputs, in_place)) return std::move(*results);
+    if (recorded_) {
+      runtime::RecordedRuns::Kind kind{.in_place = in_place};
+      if (program_.table != none) device_.columns_in_use(inputs[program_.table], kind.in_use);
+      if (auto results = recorded_->run(inputs, kind)) return std::move(*results);
+    }
     return run_plainly(std::move(inputs), in_place);
   }
 
@@ -126,8 +129,15 @@ class Scheduled : public Executable {
     return written;
   }
 
+  /// Calls with other choices of adapters have other tables.
+  std::vector<bool> moving_inputs() const {
+    std::vector<bool> moving(program_.inputs);
+    if (program_.table != none) moving[program_.table] = true;
+    return moving;
+  }
+
   /// For what is recorded: nothing is waited for.
-  std::vector<at::Tensor> launch(std::vector<at::Tensor> inputs, bool in_place,
+  std::vector<at::Tensor> launch(std::vector<at::Tensor> inputs, const runtime::RecordedRuns::Kind& kind,
                                  const std::shared_ptr<runtime::RunContext>& context,
                                  const runtime::Device::Cut& cut) {
     const runtime::ArenaPool::Loan memory(*arenas_, program_.arena_bytes);
@@ -136,12 +146,12 @@ class Scheduled : public Executable {
     std::vector<at::Tensor> results;
     std::exception_ptr failed;
     try {
-      look_at_table(*frame);
+      frame->in_use = kind.in_use;
       for (const auto& action : program_.actions) {
-        if (in_place && &action == first_write_ && last_check_ && !context->guards_writes()) cut();
-        perform(action, *frame, in_place);
+        if (kind.in_place && &action == first_write_ && last_check_ && !context->guards_writes()) cut();
+        perform(action, *frame, kind.in_place);
       }
-      results = end(*frame, in_place);
+      results = end(*frame, kind.in_place);
     } catch (...) {
       failed = std::current_exception();
     }

@@ -21,6 +21,7 @@ const passes::TargetFacts& facts() {
   static const passes::TargetFacts facts{.rows_of_a_kernel = [](ir::DType) { return 2; },
                                          .narrow_product = 64,
                                          .short_side = 128,
+                                         .halves_low_rank = true,
                                          .few_queries = 4};
   return facts;
 }

@@ -352,6 +352,63 @@ std::string float_mm() {
   return "";
 }
 
+/// graft::low_rank_add by itself: many adapters and few, ranks of all kinds, rows that chose none, some and
+/// several, in its own memory and upon what it adds to.
+std::string low_rank_add() {
+  using Into = Tensor&(const Tensor&, const Tensor&, at::TensorList, at::TensorList, at::TensorList,
+                       const Tensor&, at::IntArrayRef, Tensor&);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("graft::low_rank_add", "out").typed<Into>();
+  const std::vector<std::vector<int64_t>> sizes = {// batch, rows of each, in, out, adapters, highest rank
+                                                   {8, 128, 2048, 2048, 3, 16}, {8, 128, 2048, 8192, 1, 16},
+                                                   {3, 7, 520, 264, 5, 40},     {2, 1, 64, 72, 2, 8},
+                                                   {5, 33, 100, 36, 2, 4},      {4, 16, 256, 512, 70, 8},
+                                                   {2, 9, 1024, 128, 2, 200}};
+  for (const auto& s : sizes)
+    for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat})
+      for (const bool upon : {false, true}) {
+        const int64_t batch = s[0], rows = batch * s[1], in = s[2], out = s[3], count = s[4];
+        const auto x = numbers(1, {rows, in}, dtype), y = numbers(2, {rows, out}, dtype);
+        auto table = numbers(3, {batch, count + 2}, at::kFloat) > 0.3;
+        table[0].fill_(false);
+        table[batch - 1].fill_(true);
+        Tensors a, b, scaling;
+        std::vector<int64_t> slots;
+        for (int64_t i = 0; i < count; ++i) {
+          const auto rank = i == 0 ? s[5] : 1 + (i * 7) % s[5];
+          a.push_back(numbers(10 + i, {rank, in}, at::kFloat));
+          b.push_back(numbers(90 + i, {out, rank}, at::kFloat));
+          scaling.push_back(at::full({}, 0.25 + static_cast<double>(i % 3), y.options().dtype(at::kFloat)));
+          slots.push_back((i * 5 + 1) % (count + 2));
+        }
+        b.back()[out / 2][0] = INFINITY;  // for those who chose it
+        const auto wide = [](const Tensor& t) { return t.cpu().to(at::kDouble); };
+        auto want = wide(y), bound = want.abs();
+        for (int64_t i = 0; i < count; ++i) {
+          const auto mask = table.select(1, slots[i]).cpu().repeat_interleave(s[1]).unsqueeze(1);
+          const auto delta = [&](bool absolute) {
+            const auto of = [&](const Tensor& t) { return absolute ? wide(t).abs() : wide(t); };
+            return at::where(mask, of(x).mm(of(a[i]).t()).mm(of(b[i]).t()) * wide(scaling[i]), 0.0);
+          };
+          want = want + delta(false);
+          bound = bound + delta(true);
+        }
+        auto got = upon ? y.clone() : at::empty_like(y);
+        op.call(upon ? got : y, x, a, b, scaling, table, slots, got);
+        const double share = dtype == at::kFloat ? 1e-5 : dtype == at::kHalf ? 2e-3 : 1.6e-2;
+        const bool right = at::where(want.isfinite() & bound.isfinite(),
+                                     (wide(got) - want).abs().le(share * want.abs() + 2e-5 * bound + 1e-30),
+                                     wide(got).eq(want).logical_or(wide(got).isfinite().logical_not()))
+                               .all()
+                               .item<bool>();
+        if (!right)
+          return std::to_string(rows) + " x " + std::to_string(in) + " x " + std::to_string(out) +
+                 ", adapters " + std::to_string(count) + ", " + at::toString(dtype) + ": off by " +
+                 std::to_string((wide(got) - want).nan_to_num(0, 0, 0).abs().max().item<double>());
+      }
+  return "";
+}
+
 /// A training step as one program, against the same in eager code: the parameters after some steps.
 std::string training_step(graft::Mode mode) {
   std::vector<Tensors> ends;
@@ -405,6 +462,7 @@ int main() {
   };
   report("attention of few queries by itself", attend);
   report("products with a short side by themselves", float_mm);
+  report("adapters by themselves", low_rank_add);
   for (const auto mode : modes) {
     for (const auto& each : cases()) {
       report(each.name + name_of(mode), [&] { return failure_of(each, mode); });

@@ -20,6 +20,8 @@
 #include "targets/cuda_code/code.h"
 #include "targets/cuda_code/expressions.h"
 #include "targets/cuda_code/layout.h"
+#include "targets/cuda_code/low_rank.h"
+#include "targets/cuda_code/matrix_parts.h"
 #include "targets/cuda_code/narrow_products.h"
 #include "targets/cuda_code/row_write.h"
 #include "targets/targets.h"
@@ -168,7 +170,7 @@ void write_written(const std::filesystem::path& folder) {
   }
   using cuda::Along;
   const auto write_narrow = [&](const std::string& name, const std::string& function) {
-    opened(folder / (name + ".cu")) << cuda::narrow_code(function);
+    opened(folder / (name + ".cu")) << cuda::matrix_code(function);
     opened(folder / (name + ".inc")) << function;
   };
   write_narrow("narrow_dots0", cuda::dots_function({DType::bf16, Along::large, 16}));
@@ -176,8 +178,14 @@ void write_written(const std::filesystem::path& folder) {
   write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 32}));
   write_narrow("narrow_sums0", cuda::sums_function({DType::bf16, Along::neither, 64}));
   write_narrow("narrow_sums1", cuda::sums_function({DType::f32, Along::neither, 32}));
-  write_narrow("narrow_spread0", cuda::spread_function({DType::bf16, Along::narrow}));
+  write_narrow("narrow_spread0",
+               cuda::spread_function({.large = DType::bf16, .small = Along::narrow, .bands = 2}));
   write_narrow("narrow_spread1", cuda::spread_function({DType::f32, Along::neither}));
+  write_narrow("low_rank_lower0", cuda::lower_function({DType::bf16, Along::large, 16}));
+  write_narrow("low_rank_lower1", cuda::lower_function({DType::f32, Along::large, 32}));
+  write_narrow("low_rank_lift0",
+               cuda::lift_function({.large = DType::bf16, .small = Along::narrow, .bands = 2}));
+  write_narrow("low_rank_lift1", cuda::lift_function({DType::f32, Along::neither}));
 }
 
 kernel_cases::Kernels make_kernels(const std::string& which) {

@@ -124,7 +124,7 @@ def test_nvrtc_compiles_kernels(made):
     expect_compiled(made)
 
 
-WRITTEN = ("attend", "rows", "narrow")
+WRITTEN = ("attend", "rows", "narrow", "low_rank")
 
 
 def run_written(folder):
@@ -139,7 +139,7 @@ def run_written(folder):
 
 def test_nvrtc_compiles_written_kernels(samples):
     library, texts = nvrtc(), [path for kind in WRITTEN for path in samples.glob(f"{kind}*.cu")]
-    assert len(texts) == 16
+    assert len(texts) == 20
     for log in in_parallel(lambda path: log_of(library, path), texts):
         assert log is None, log[:5000]
 
@@ -166,8 +166,15 @@ WRITTEN_SPOILED = {
     "rows after the end": (r"ahead < rows;", "ahead < rows + 1;", "sums"),
     "rows that are there twice": (r"from_x \+= stride \* plan\.step;", "", "sums"),
     "a short side of which 16 are used": (r"first < narrow; first \+= 16", "first < 16; first += 16", "spread"),
-    "columns outside of the result": (r"if \(!has_columns\) return;", "", "spread"),
-    "sums that are not finite": (r"if \(none == 0\) return;", "return;", "spread"),
+    "columns outside of the result": (r"if \(!mine\.there\) return;", "", "spread"),
+    "sums that are not finite": (r"if \(none == 0\) \{", "if (true) {", "spread"),
+    "rows that chose another adapter": (r"return chosen_by\(r, i\);", "return true;", "low_rank"),
+    "an adapter that some rows of a block chose": (r"row <= to; \+\+row", "row < to; ++row", "low_rank"),
+    "adapters that are left out": (r"i < all\.count; \+\+i", "i + 1 < all.count; ++i", "low_rank"),
+    "ranks of another adapter": (r"plan\.small\[0\] = all\.rank\[i\]", "plan.small[0] = all.rank[0]", "low_rank"),
+    "columns that are not taken again": (r"mine\.b == b && mine\.first == first", "mine.b != nullptr", "spread"),
+    "what is added to another band": (r"row = \(i64\(blockIdx\.x\) \* bands \+ i\) \* height", "row = i64(blockIdx.x) * bands * height", "spread"),
+    "no scaling": (r"plan, \*all\.scaling\[i\]\)", "plan, 1.0f)", "low_rank"),
     "places that are not looked at": (r"at >= plan\.rows", "at > plan.rows", " wrong"),
 }
 

@@ -1,6 +1,6 @@
-// Runs the CUDA C++ that is not generated (cuda_code/attend, row_write, narrow_products) on the CPU and
-// compares it with plain loops. Compiled with the folder that `cuda_kernels samples` wrote among its include
-// folders.
+// Runs the CUDA C++ that is not generated (cuda_code/attend, row_write, narrow_products, low_rank) on the CPU
+// and compares it with plain loops. Compiled with the folder that `cuda_kernels samples` wrote among its
+// include folders.
 #include "shim.h"
 
 #include <vector>
@@ -94,6 +94,26 @@ namespace sums_1 {
 #include "narrow_sums1.inc"
 }
 #undef sums
+#define lower lower0
+namespace lower_0 {
+#include "low_rank_lower0.inc"
+}
+#undef lower
+#define lower lower1
+namespace lower_1 {
+#include "low_rank_lower1.inc"
+}
+#undef lower
+#define lift lift0
+namespace lift_0 {
+#include "low_rank_lift0.inc"
+}
+#undef lift
+#define lift lift1
+namespace lift_1 {
+#include "low_rank_lift1.inc"
+}
+#undef lift
 
 static int wrong = 0, checked = 0;
 
@@ -324,8 +344,8 @@ static void check_sums(int rows, int columns, int narrow, int width, bool turned
 }
 
 template <class Plan, class T, class Run>
-static void check_spread(int rows, int columns, int narrow, bool turned, bool adds, float (*number)(T),
-                         T (*stored)(float), Run run) {
+static void check_spread(int bands, int rows, int columns, int narrow, bool turned, bool adds,
+                         float (*number)(T), T (*stored)(float), Run run) {
   auto out = large_matrix<T>(rows, columns, stored), added = large_matrix<T>(rows, columns, stored);
   for (int r = 0; r < rows; ++r) out.at(r, columns) = stored(99);
   Plan plan{rows, columns, narrow, out.step};
@@ -333,7 +353,7 @@ static void check_spread(int rows, int columns, int narrow, bool turned, bool ad
   auto b = small_matrix(columns, narrow, turned, plan.small);
   auto t = small_matrix(rows, narrow, !turned, plan.other);
   if (adds) b.data()[17] = INFINITY;
-  over_grid((rows + 31) / 32, (columns + 255) / 256, 1, 256,
+  over_grid((rows + 32 * bands - 1) / (32 * bands), (columns + 255) / 256, 1, 256,
             [&] { run(out.data(), adds ? added.data() : nullptr, t.data(), b.data(), plan); });
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < columns; ++i) {
@@ -347,6 +367,94 @@ static void check_spread(int rows, int columns, int narrow, bool turned, bool ad
   }
 }
 
+struct Low0 {
+  using Plan = lower_0::Plan;
+  using Adapters = lower_0::Adapters;
+  using Choice = lower_0::Choice;
+};
+struct Low1 {
+  using Plan = lower_1::Plan;
+  using Adapters = lower_1::Adapters;
+  using Choice = lower_1::Choice;
+};
+struct Lift0 {
+  using Plan = lift_0::Plan;
+  using Adapters = lift_0::Adapters;
+  using Choice = lift_0::Choice;
+};
+struct Lift1 {
+  using Plan = lift_1::Plan;
+  using Adapters = lift_1::Adapters;
+  using Choice = lift_1::Choice;
+};
+
+/// Four adapters over rows of which some chose one, some several and some none; the B of the last has an
+/// infinity, which is for those who chose it.
+template <class Lower, class Lift, class T, class RunLower, class RunLift>
+static void check_low_rank(int bands, std::vector<int> ranks, int across, bool in_place, float (*number)(T),
+                           T (*stored)(float), RunLower run_lower, RunLift run_lift) {
+  constexpr int batch = 5, each = 7, rows = batch * each, in = 136, out = 264, slots = 6;
+  auto x = large_matrix<T>(rows, in, stored), y = large_matrix<T>(rows, out, stored), apart = y;
+  auto& result = in_place ? y : apart;
+  const auto before = y;
+  for (int r = 0; r < rows; ++r) result.at(r, out) = stored(99);
+  bool table[slots][batch];  // by columns
+  for (int s = 0; s < slots; ++s)
+    for (int b = 0; b < batch; ++b) table[s][b] = b == 1 ? false : b == 3 ? true : next_number() > 0.3;
+  const int slot_of[] = {4, 0, 5, 2};
+  typename Lower::Adapters all{};
+  std::vector<Matrix<float>> a, b;
+  std::vector<float> scaling;
+  int width = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    i64 steps[2];
+    a.push_back(small_matrix(in, ranks[i], true, steps));
+    b.push_back(small_matrix(out, ranks[i], false, steps));
+    // With no gaps.
+    a[i].step = in, b[i].step = ranks[i];
+    scaling.push_back(0.5f + static_cast<float>(i));
+  }
+  b.back().data()[ranks.back()] = INFINITY;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    all.a[i] = a[i].data(), all.b[i] = b[i].data(), all.scaling[i] = &scaling[i];
+    all.slot[i] = slot_of[i], all.rank[i] = ranks[i], all.first[i] = width;
+    width += ranks[i];
+  }
+  all.count = int(ranks.size());
+  const typename Lower::Choice choice{&table[0][0], {1, batch}, each};
+  Matrix<float> t(rows, width, width);
+  for (size_t i = 0; i < t.memory.size() * 4; ++i) t.data()[i] = NAN;
+  typename Lower::Plan down{rows, in, 0, x.step, {1, in}, {t.step, 1}, 0};
+  typename Lift::Plan up{rows, out, 0, result.step, {0, 1}, {t.step, 1}, y.step};
+  int highest = 0;
+  for (const int rank : ranks) highest = rank > highest ? rank : highest;
+  over_grid((rows + 15) / 16, (highest + across - 1) / across, all.count, 512,
+            [&] { run_lower(t.data(), x.data(), all, choice, down); });
+  typename Lift::Adapters same;
+  memcpy(&same, &all, sizeof all);
+  const typename Lift::Choice again{&table[0][0], {1, batch}, each};
+  over_grid((rows + 32 * bands - 1) / (32 * bands), (out + 255) / 256, 1, 256,
+            [&] { run_lift(result.data(), y.data(), t.data(), same, again, up); });
+  auto old = before;
+  std::vector<double> low(width);
+  for (int r = 0; r < rows; ++r) {
+    for (size_t i = 0; i < ranks.size(); ++i)
+      for (int k = 0; k < ranks[i]; ++k) {
+        double sum = 0;
+        for (int j = 0; j < in; ++j) sum += double(number(x.at(r, j))) * a[i].at(k, j);
+        low[all.first[i] + k] = sum * scaling[i];
+      }
+    for (int c = 0; c < out; ++c) {
+      double want = number(old.at(r, c));
+      for (size_t i = 0; i < ranks.size(); ++i)
+        for (int k = 0; k < ranks[i] && table[slot_of[i]][r / each]; ++k)
+          want += low[all.first[i] + k] * b[i].at(c, k);
+      expect_near("low_rank", number(result.at(r, c)), want, 1e-3 + (sizeof(T) == 2 ? 5e-3 * fabs(want) : 0));
+    }
+    expect_untouched("low_rank", number(result.at(r, out)));
+  }
+}
+
 static void check_narrow_products() {
   for (const bool wide : {false, true}) {
     const int narrow = wide ? 36 : 8;
@@ -356,15 +464,23 @@ static void check_narrow_products() {
     check_sums<sums_0::Plan>(301, 136, narrow + 1, 64, wide, bf16_to_float, float_to_bf16, sums_0::sums0);
     check_sums<sums_1::Plan>(37, 72, narrow, 32, !wide, as_float, as_float, sums_1::sums1);
     for (const bool adds : {false, true}) {
-      check_spread<spread_0::Plan>(35, 264, narrow, false, adds, bf16_to_float, float_to_bf16,
+      check_spread<spread_0::Plan>(2, 35, 264, narrow, false, adds, bf16_to_float, float_to_bf16,
                                    spread_0::spread0);
-      check_spread<spread_1::Plan>(38, 136, narrow + 1, wide, adds, as_float, as_float, spread_1::spread1);
+      check_spread<spread_1::Plan>(1, 38, 136, narrow + 1, wide, adds, as_float, as_float, spread_1::spread1);
     }
   }
 }
 
+static void check_adapters() {
+  check_low_rank<Low0, Lift0>(2, {16, 4, 8, 36}, 16, true, bf16_to_float, float_to_bf16, lower_0::lower0,
+                              lift_0::lift0);
+  check_low_rank<Low1, Lift1>(1, {3, 16, 1, 40}, 32, false, as_float, as_float, lower_1::lower1,
+                              lift_1::lift1);
+}
+
 int main() {
   check_narrow_products();
+  check_adapters();
   const Sizes sizes[] = {{1, 2, 4, 1, 70, 1}, {2, 1, 3, 2, 1, 1}, {1, 2, 1, 1, 33, 1}, {1, 1, 5, 1, 150, 3}};
   for (const auto& s : sizes)
     for (const bool biased : {false, true}) {

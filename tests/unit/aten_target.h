@@ -14,6 +14,7 @@
 #include "codegen/scatter.h"
 #include "codegen/views.h"
 #include "ir/clone.h"
+#include "runtime/routing_table.h"
 #include "targets/reference/interpreter.h"
 #include "targets/target.h"
 
@@ -123,7 +124,10 @@ class AtenDevice : public runtime::Device {
   at::Tensor allocate(int64_t bytes) const override { return at::full({bytes}, 0xff, at::kByte); }
   void zero(const at::Tensor& tensor) const override { tensor.zero_(); }
   void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
-    in_use.assign(static_cast<size_t>(table.size(1)), 1);
+    if (const auto known = runtime::host_table_of(table); known.defined())
+      runtime::columns_in_use(known, in_use);
+    else
+      in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
   void write_rows(const RowWrite& rows, runtime::RunContext&) const override {
     rows.into.index_copy_(rows.dim, rows.index, rows.source);
@@ -137,7 +141,7 @@ class AtenDevice : public runtime::Device {
 /// One that records.
 class RecordingDevice : public AtenDevice {
  public:
-  mutable int recorded = 0, launches = 0, parts = 0;
+  mutable int recorded = 0, launches = 0, parts = 0, products = 0;
   bool guards_writes = false;  ///< whether kernels look for failures before they write into inputs
 
   std::unique_ptr<runtime::RunContext> make_context() const override {
@@ -173,8 +177,13 @@ class RecordingDevice : public AtenDevice {
     return at::from_blob(memory.data_ptr(), {bytes}, at::kByte);
   }
   void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const override {
-    do_or_record(
-        [this, out = view_of(out), a = view_of(a), b = view_of(b)] { AtenDevice::multiply_into(out, a, b); });
+    do_or_record([this, out = view_of(out), a = view_of(a), b = view_of(b)] {
+      ++products;
+      AtenDevice::multiply_into(out, a, b);
+    });
+  }
+  void zero(const at::Tensor& tensor) const override {
+    do_or_record([tensor = view_of(tensor)] { tensor.zero_(); });
   }
 
  private:

@@ -51,6 +51,41 @@ TEST(Predicates, WhatIsBehindAGateWaits) {
   expect_same_for_all_choices(lora);
 }
 
+TEST(Predicates, AProductOfZerosIsNotAddedToHalves) {
+  const std::string text =
+      R"(graph(%0 "x": bf16[4, 6], %1 "w": bf16[6, 5], %2 "a": f32[6, 2], %3 "b": f32[2, 5], %4 "gates": bool[4, 3]) {
+  %5: bf16[4, 5] = aten::mm(self=%0, mat2=%1)
+  %6: f32[4, 2] = graft::float_mm(a=%0, b=%2, dtype=f32)
+  %7: bool[4]{3} = aten::select.int(self=%4, dim=1, index=1)
+  %8: bool[4, 1]{3, 1} = aten::unsqueeze(self=%7, dim=1)
+  %9: f32[4, 2] = graft::gate_keep(mask=%8, value=%6, table=%4, slots=[1])
+  %10: bf16[4, 5] = graft::float_mm(a=%9, b=%3, added=%5, dtype=bf16)
+  %11: bf16[4, 5] = aten::neg(self=%10)
+  return (%11)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: always", "graft::float_mm: 1", "graft::float_mm: 1"}));
+  expect_same_for_all_choices(text);
+}
+
+TEST(Predicates, HalvesOfAdaptersWaitForThoseWhoseTheyAre) {
+  const std::string text =
+      R"(graph(%0 "x": f32[4, 6], %1 "q": f32[6, 5], %2 "k": f32[6, 3], %3 "a": f32[2, 6], %4 "b": f32[5, 2], %5 "c": f32[2, 6], %6 "d": f32[3, 2], %7 "s": f32[], %8 "gates": bool[4, 3]) {
+  %9: f32[4, 5] = aten::mm(self=%0, mat2=%1)
+  %10: f32[4, 3] = aten::mm(self=%0, mat2=%2)
+  %11: f32[4, 4] = graft::low_rank_lower(x=%0, a=tensors[%3, %5], scaling=tensors[%7, %7], table=%8, slots=[0, 2])
+  %12: f32[4, 5] = graft::low_rank_lift(self=%9, t=%11, b=tensors[%4], table=%8, slots=[0], columns=[0])
+  %13: f32[4, 3] = graft::low_rank_lift(self=%10, t=%11, b=tensors[%6], table=%8, slots=[2], columns=[2])
+  %14: f32[4, 5] = aten::neg(self=%12)
+  %15: f32[4, 3] = aten::neg(self=%13)
+  return (%14, %15)
+}
+)";
+  EXPECT_EQ(calls_of(text), (Calls{"aten::mm: always", "aten::mm: always", "graft::low_rank_lower: 0,2",
+                                   "graft::low_rank_lift: 0", "graft::low_rank_lift: 2"}));
+  expect_same_for_all_choices(text);
+}
+
 TEST(Predicates, WhatIsAlsoUsedElsewhereDoesNot) {
   auto text = lora;
   text.replace(text.find("return (%11)"), 12, "return (%11, %6)");

@@ -6,6 +6,7 @@
 #include "compiler/build.h"
 #include "graft/error.h"
 #include "ir/parser.h"
+#include "runtime/routing_table.h"
 
 namespace graft {
 namespace {
@@ -179,6 +180,79 @@ TEST_F(RecordedRuns, ARunThatFailsHasChangedNothing) {
     EXPECT_GT(device.launches, 4);
     EXPECT_EQ(device.parts, device.recorded * (guards ? 1 : 2));
   }
+}
+
+// Two adapters, each with a product of its own.
+constexpr const char* gated =
+    R"(graph(%0 "x": f32[4, 8], %1 "u": f32[8, 8], %2 "v": f32[8, 8], %3 "table": bool[4, 2]) {
+  %4: f32[4, 8] = aten::mm(self=%0, mat2=%1)
+  %5: bool[4]{2} = aten::select.int(self=%3, dim=1, index=0)
+  %6: bool[4, 1]{2, 1} = aten::unsqueeze(self=%5, dim=1)
+  %7: f32[4, 8] = graft::gate_keep(mask=%6, value=%4, table=%3, slots=[0])
+  %8: f32[4, 8] = aten::mm(self=%0, mat2=%2)
+  %9: bool[4]{2} = aten::select.int(self=%3, dim=1, index=1)
+  %10: bool[4, 1]{2, 1} = aten::unsqueeze(self=%9, dim=1)
+  %11: f32[4, 8] = graft::gate_keep(mask=%10, value=%8, table=%3, slots=[1])
+  %12: f32[4, 8] = aten::add.Tensor(self=%7, other=%11)
+  %13: f32[4, 8] = aten::add.Tensor(self=%12, other=%0)
+  return (%13)
+}
+)";
+
+class RecordedChoices : public RecordedRuns {
+ protected:
+  const at::Tensor u = at::randn({8, 8}), v = at::randn({8, 8});
+  const std::unique_ptr<Executable> run = program(gated);
+
+  /// Of a call whose rows chose these, the number of products that it did.
+  int products_of(const std::vector<std::vector<bool>>& rows) {
+    const auto host = at::zeros({4, 2}, at::kBool);
+    for (int64_t row = 0; row < 4; ++row)
+      for (const int64_t slot : {0, 1}) host[row][slot].fill_(static_cast<bool>(rows[row][slot]));
+    const auto x = at::randn({4, 8});
+    const int before = device.products;
+    const auto got = run->run({x, u, v, runtime::routing_table(host, at::kCPU)});
+    expect_same(got, wanted(gated, {x, u, v, host}));
+    return device.products - before;
+  }
+  const std::vector<std::vector<bool>> none = std::vector(4, std::vector<bool>{false, false}),
+                                       first = std::vector(4, std::vector<bool>{true, false}),
+                                       second = std::vector(4, std::vector<bool>{false, true}),
+                                       mixed = {{true, false}, {false, true}, {false, false}, {false, true}};
+};
+
+TEST_F(RecordedChoices, DoTheWorkOfTheAdaptersThatAreUsed) {
+  for (const auto& [rows, products] : {std::pair(none, 0), {first, 1}, {second, 1}, {mixed, 2}})
+    for (int call = 0; call < 8; ++call) {
+      const int done = products_of(rows);
+      if (call > 3) EXPECT_EQ(done, products);
+    }
+  const int recorded = device.recorded;
+  for (int call = 0; call < 20; ++call) products_of(call % 4 == 0 ? none : call % 4 == 1 ? first : mixed);
+  EXPECT_EQ(device.recorded, recorded);
+}
+
+TEST_F(RecordedChoices, AreServedByALargerRecordingUntilThereIsOne) {
+  for (int call = 0; call < 6; ++call) products_of(mixed);
+  const int launches = device.launches, recorded = device.recorded;
+  EXPECT_EQ(products_of(first), 2);
+  EXPECT_EQ(products_of(second), 2);
+  EXPECT_EQ(device.launches, launches + 2);
+  EXPECT_EQ(device.recorded, recorded);
+}
+
+TEST_F(RecordedChoices, OfATableThatWasWrittenIntoAreLookedUpByTheKernelsAlone) {
+  const auto table = runtime::routing_table(at::zeros({4, 2}, at::kBool), at::kCPU);
+  EXPECT_TRUE(runtime::host_table_of(table).defined());
+  EXPECT_TRUE(runtime::host_table_of(table.detach()).defined());
+  EXPECT_TRUE(table.is_same(runtime::routing_table(at::zeros({4, 2}, at::kBool), at::kCPU)));
+  table.fill_(true);
+  EXPECT_FALSE(runtime::host_table_of(table).defined());
+  EXPECT_FALSE(runtime::host_table_of(table.clone()).defined());
+  EXPECT_FALSE(runtime::routing_table(at::zeros({4, 2}, at::kBool), at::kCPU).any().item<bool>());
+  const auto x = at::randn({4, 8});
+  for (int call = 0; call < 5; ++call)
+    expect_same(run->run({x, u, v, table}), wanted(gated, {x, u, v, table}));
 }
 
 }  // namespace

@@ -53,6 +53,14 @@ bool wants_gradient(const LowRank& adapters, const at::Tensor& x, const at::Tens
   return x.requires_grad() || y.requires_grad() || any(adapters.a) || any(adapters.b);
 }
 
+/// A GPU's takes any number of adapters, and halves. The CPU's has one dtype; there a lone adapter has no
+/// rows to sort, and its A is multiplied together with those of the layer's siblings.
+bool has_kernel_for(const LowRank& adapters, const at::Tensor& x, const at::Tensor& y) {
+  if (x.is_cuda()) return x.scalar_type() == y.scalar_type();
+  const auto dtype = adapters.a[0].scalar_type();
+  return adapters.a.size() > 1 && x.scalar_type() == dtype && y.scalar_type() == dtype;
+}
+
 at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
                        const at::Tensor& table, const at::Tensor& x, const at::Tensor& y) {
   LowRank adapters{.slots = slots};
@@ -63,13 +71,10 @@ at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<
     adapters.scaling.push_back(lora.scale_factor());
   }
   const auto in = cast_to(x, adapters.a[0]);
-  // A lone adapter has no rows to sort, and its A is multiplied together with those of the layer's siblings.
   // Where all rows of a batch share one (positions), rows of x are not rows of the table.
-  const bool sorted =
-      parts.size() > 1 && x.size(0) == table.size(0) && y.scalar_type() == adapters.b[0].scalar_type();
-  if (!sorted || wants_gradient(adapters, in, y))
+  if (x.size(0) != table.size(0) || !has_kernel_for(adapters, x, y) || wants_gradient(adapters, in, y))
     return side_by_side(adapters, table, in, y).to(y.scalar_type());
-  return low_rank_add(y.reshape({-1, y.size(-1)}), in.reshape({-1, in.size(-1)}), adapters, table)
+  return low_rank_add(y.reshape({-1, y.size(-1)}), x.reshape({-1, x.size(-1)}), adapters, table)
       .view(y.sizes());
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "runtime/routing_table.h"
 #include "targets/cpu/packed_products.h"
 #include "targets/cpu/products.h"
 
@@ -39,11 +40,7 @@ class HostDevice : public runtime::Device {
   }
 
   void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
-    in_use.assign(static_cast<size_t>(table.size(1)), 0);
-    const auto* cells = table.const_data_ptr<bool>();
-    for (int64_t row = 0; row < table.size(0); ++row)
-      for (int64_t slot = 0; slot < table.size(1); ++slot)
-        in_use[static_cast<size_t>(slot)] |= cells[row * table.stride(0) + slot * table.stride(1)];
+    runtime::columns_in_use(table, in_use);
   }
 
   /// index_copy_ would find a bad index when it has written by the ones before it.

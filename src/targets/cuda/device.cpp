@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "runtime/routing_table.h"
 #include "support/log.h"
 #include "targets/cuda/row_write.h"
 
@@ -142,9 +143,12 @@ class CudaDevice : public runtime::Device {
 
   void zero(const at::Tensor& tensor) const override { tensor.zero_(); }
 
-  /// Reading the table would make the host wait for the GPU: nothing is left out.
+  /// Reading a table of which the host has no copy would make it wait for the GPU: nothing is left out.
   void columns_in_use(const at::Tensor& table, std::vector<char>& in_use) const override {
-    in_use.assign(static_cast<size_t>(table.size(1)), 1);
+    if (const auto known = runtime::host_table_of(table); known.defined())
+      runtime::columns_in_use(known, in_use);
+    else
+      in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
   void write_rows(const RowWrite& rows, runtime::RunContext& context) const override {
     cuda::write_rows(rows, context);

@@ -1,11 +1,6 @@
 // graft::float_mm (runtime/float_mm.h) as CUDA C++, for products with one short side: the rank of an adapter.
 // Each of the large matrices is read once, as it lies in memory, and nothing of their size is written
 // between.
-//
-// The products are those of the GPU's matrix units, which multiply bfloat16 exactly and add in floats. A
-// float is the sum of three bfloat16 (a half number of two, a bfloat16 of one), so that a product of floats
-// is the sum of six products, the rest being less than a float's rounding. Where that gives NaN or infinity,
-// the element is computed again in floats: the parts of what is infinite are not numbers.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -23,6 +18,7 @@ struct NarrowKind {
   ir::DType large;  ///< of the large matrix, or of the result of `spread`
   Along small = Along::neither;
   int columns = 16;  ///< that a block takes. `dots`: of w, 16, 32 or 48; `sums`: of x, 32 or 64
+  int bands = 1;     ///< of 32 rows that a block takes. `spread` alone
 
   auto operator<=>(const NarrowKind&) const = default;
 };
@@ -51,6 +47,8 @@ struct NarrowShape {
 /// of blocks of rows, blocks of the short side.
 NarrowShape dots_shape(const NarrowKind& kind);
 std::string dots_function(const NarrowKind& kind);
+/// The device function that it consists of: dots_of_block(float* out, x, const float* w, plan, float scale).
+std::string dots_of_block(const NarrowKind& kind);
 
 /// The transpose of x [rows, columns] with t [rows, narrow]: sums(float* out, x, const float* t, NarrowPlan),
 /// over a grid of blocks of columns, blocks of the short side.
@@ -60,11 +58,10 @@ std::string sums_function(const NarrowKind& kind);
 /// t [rows, narrow] with b [narrow, columns], and what is added (or null), in the dtype of the result:
 /// spread(out, added, const float* t, const float* b, NarrowPlan), over a grid of blocks of rows, blocks of
 /// columns. The result lies by `step`.
-NarrowShape spread_shape();
+constexpr int64_t spread_columns = 256;  ///< of a block
+NarrowShape spread_shape(const NarrowKind& kind);
 std::string spread_function(const NarrowKind& kind);
-
-/// A function with what stands before it (expressions.h: conversions()), and the instruction of the matrix
-/// units (tests/cuda_text has another in its place).
-std::string narrow_code(const std::string& function);
+/// The device functions that it consists of: over_bands(), add_product(), write_band().
+std::string spread_of_block(const NarrowKind& kind);
 
 }  // namespace graft::cuda
