@@ -66,7 +66,7 @@ class Session {
     for (const auto& generator : request.generators) recorder().watch_generator(generator);
   }
 
-  Observed run() {
+  ObservedRun run() {
     const WithGradients at_times(*request_.modules);
     const auto first_node = at::sequence_number::peek();
     try {
@@ -443,7 +443,7 @@ class Session {
   size_t marks_ = 0;
   bool grad_mode_ = at::GradMode::is_enabled();
   Capture done_;
-  Observed observed_;
+  ObservedRun observed_;
   std::unordered_map<const c10::TensorImpl*, size_t> slot_of_;
   std::vector<at::Tensor> tangents_;
   std::unordered_map<const Memory::Region*, size_t> hidden_;  // results that outputs are views of
@@ -456,22 +456,22 @@ class Session {
 
 }  // namespace
 
-Observed::Observed() = default;
-Observed::~Observed() = default;
-Observed::Observed(Observed&&) noexcept = default;
-Observed& Observed::operator=(Observed&&) noexcept = default;
+ObservedRun::ObservedRun() = default;
+ObservedRun::~ObservedRun() = default;
+ObservedRun::ObservedRun(ObservedRun&&) noexcept = default;
+ObservedRun& ObservedRun::operator=(ObservedRun&&) noexcept = default;
 
 bool counts_from_storage(const ir::Graph& graph) {
   return std::any_of(graph.nodes().begin(), graph.nodes().end(),
                      [](const auto& node) { return node->op().starts_with("aten::as_strided"); });
 }
 
-void Observed::undo() const { recorder->undo(); }
-std::string Observed::escaped(const std::vector<at::Tensor>& results) const {
+void ObservedRun::undo() const { recorder->undo(); }
+std::string ObservedRun::escaped(const std::vector<at::Tensor>& results) const {
   return recorder->escaped(results);
 }
 
-Observed observe(const CaptureRequest& request) { return Session(request).run(); }
+ObservedRun observe(const CaptureRequest& request) { return Session(request).run(); }
 
 Capture capture(const CaptureRequest& request) {
   auto watched = request;

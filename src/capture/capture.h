@@ -104,11 +104,11 @@ struct CaptureRequest {
 class Recorder;
 
 /// One run of a function: what it gave and did is as if nobody had watched.
-struct Observed {
-  Observed();
-  ~Observed();
-  Observed(Observed&&) noexcept;
-  Observed& operator=(Observed&&) noexcept;
+struct ObservedRun {
+  ObservedRun();
+  ~ObservedRun();
+  ObservedRun(ObservedRun&&) noexcept;
+  ObservedRun& operator=(ObservedRun&&) noexcept;
 
   std::vector<at::Tensor> outputs;
   std::optional<Capture> capture;            ///< none: see `broken`
@@ -127,7 +127,7 @@ struct Observed {
 
 /// Runs the function once. What it throws is thrown; with `throws` also a GraphBreak, and then nothing it was
 /// given has changed.
-Observed observe(const CaptureRequest& request);
+ObservedRun observe(const CaptureRequest& request);
 
 /// The graph alone: nothing the function was given has changed afterwards. GraphBreak where there is none.
 Capture capture(const CaptureRequest& request);

@@ -97,7 +97,7 @@ std::shared_ptr<Memory::Region> Memory::enter(const at::Tensor& tensor, ir::Valu
     in_storage = storages_.end();
   }
   if (in_storage == storages_.end())
-    in_storage = storages_.emplace(storage, InStorage{tensor.storage().getWeakStorageImpl(), {}}).first;
+    in_storage = storages_.emplace(storage, StorageRegions{tensor.storage().getWeakStorageImpl(), {}}).first;
   in_storage->second.regions.push_back(region);
   enter_twin(tensor, {region, nullptr});
   return region;
@@ -112,9 +112,9 @@ void Memory::enter_view(const at::Tensor& tensor, const Place& of, ir::Value& va
 }
 
 void Memory::enter_twin(const at::Tensor& tensor, const Place& place) {
-  known_.insert_or_assign(
-      tensor.unsafeGetTensorImpl(),
-      Known{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), place, storage_of(tensor)});
+  known_.insert_or_assign(tensor.unsafeGetTensorImpl(),
+                          KnownTensor{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                                      place, storage_of(tensor)});
 }
 
 ir::Value& Memory::add(const std::string& op, std::vector<ir::NamedArgument> arguments, ir::TensorType type) {

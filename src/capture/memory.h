@@ -79,12 +79,12 @@ class Memory {
   void each_alive_storage(const std::function<void(const c10::StorageImpl*, const Region&)>& see) const;
 
  private:
-  struct Known {
+  struct KnownTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl> alive;
     Place place;
     const c10::StorageImpl* storage;
   };
-  struct InStorage {
+  struct StorageRegions {
     c10::weak_intrusive_ptr<c10::StorageImpl> alive;
     std::vector<std::shared_ptr<Region>> regions;
   };
@@ -95,8 +95,8 @@ class Memory {
 
   ir::Graph& graph_;
   // By address; an address may be used again after a tensor's death, so a weak pointer guards each.
-  std::unordered_map<const c10::TensorImpl*, Known> known_;
-  std::unordered_map<const c10::StorageImpl*, InStorage> storages_;
+  std::unordered_map<const c10::TensorImpl*, KnownTensor> known_;
+  std::unordered_map<const c10::StorageImpl*, StorageRegions> storages_;
 };
 
 }  // namespace graft

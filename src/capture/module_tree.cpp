@@ -138,7 +138,7 @@ struct ModuleTree::Ties {
 
 /// Tensors and their memory by address, in the order of the slots. Weak pointers keep the addresses from
 /// being used again.
-struct ModuleTree::Held {
+struct ModuleTree::HeldTensors {
   struct Place {
     const c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
@@ -150,7 +150,7 @@ struct ModuleTree::Held {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensors;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 
-  explicit Held(const std::vector<Slot>& slots) {
+  explicit HeldTensors(const std::vector<Slot>& slots) {
     places.reserve(slots.size());
     for (const auto& slot : slots) {
       const auto& tensor = slot.tensor();
@@ -185,11 +185,11 @@ ModuleTree::ModuleTree(std::vector<std::shared_ptr<Module>> roots) : roots_(std:
       names_.insert(names_.end(), keys->begin(), keys->end());
   }
   ties_ = std::make_shared<Ties>(slots_);
-  held_ = std::make_shared<Held>(slots_);
+  held_ = std::make_shared<HeldTensors>(slots_);
 }
 
 std::optional<std::string> ModuleTree::changed() const {
-  std::shared_ptr<const Held> held;
+  std::shared_ptr<const HeldTensors> held;
   {
     const std::lock_guard<std::mutex> lock(held_guard_);
     held = held_;
@@ -199,12 +199,12 @@ std::optional<std::string> ModuleTree::changed() const {
     if (auto change = changed(entry)) return change;
   if (auto change = ties_changed()) return change;
   const std::lock_guard<std::mutex> lock(held_guard_);
-  held_ = std::make_shared<Held>(slots_);
+  held_ = std::make_shared<HeldTensors>(slots_);
   return std::nullopt;
 }
 
 /// Runs in every call: one way through the tables, no names longer than they are.
-bool ModuleTree::as_held(const Held& held) const {
+bool ModuleTree::as_held(const HeldTensors& held) const {
   const auto* name = names_.data();
   const auto* place = held.places.data();
   for (const auto& entry : entries_) {

@@ -50,9 +50,9 @@ class ModuleTree {
 
  private:
   struct Entry;
-  struct Held;
+  struct HeldTensors;
   struct Ties;
-  bool as_held(const Held& held) const;
+  bool as_held(const HeldTensors& held) const;
   std::optional<std::string> changed(const Entry& entry) const;
   std::optional<std::string> ties_changed() const;
 
@@ -65,7 +65,7 @@ class ModuleTree {
   /// The tensors of the last call, which were found to be tied as ties_ says: while they are in place nothing
   /// need be compared.
   mutable std::mutex held_guard_;
-  mutable std::shared_ptr<const Held> held_;
+  mutable std::shared_ptr<const HeldTensors> held_;
 };
 
 }  // namespace graft

@@ -14,7 +14,7 @@ namespace graft {
 inline constexpr c10::DispatchKey record_key = c10::DispatchKey::Fake;
 
 /// Plain calls of the recorder's own: neither recorded nor seen by autograd.
-struct Aside {
+struct UnrecordedCalls {
   Recorder::Pause pause;
   at::AutoDispatchBelowADInplaceOrView below;
 };

@@ -190,7 +190,7 @@ std::string Recorder::escaped(const std::vector<at::Tensor>& results) const {
 }
 
 void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
-  const Aside aside;
+  const UnrecordedCalls aside;
   for (const auto& tensor : tensors)
     if (tensor.layout() == at::kStrided && storage_of(tensor))
       held_.push_back(
@@ -198,7 +198,7 @@ void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
 }
 
 bool Recorder::has_moved_memory() const {
-  return std::ranges::any_of(held_, [](const Held& held) {
+  return std::ranges::any_of(held_, [](const HeldTensor& held) {
     const at::Tensor tensor(held.tensor.lock());
     return tensor.defined() &&
            (storage_of(tensor) != storage_of(held.before) ||
@@ -207,7 +207,7 @@ bool Recorder::has_moved_memory() const {
 }
 
 void Recorder::undo() const {
-  const Aside aside;
+  const UnrecordedCalls aside;
   const at::NoGradGuard no_grad;
   for (const auto& held : held_)
     if (const at::Tensor tensor(held.tensor.lock());
@@ -237,7 +237,7 @@ bool Recorder::is_over_memory_made_here(const at::Tensor& tensor) const {
 ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
     // A C++ number on its way into an operator is part of the program, not data.
-    const Aside aside;
+    const UnrecordedCalls aside;
     const auto number = tensor.is_complex()                 ? std::optional<ir::Attribute>()
                         : tensor.is_floating_point()        ? ir::Attribute(tensor.item<double>())
                         : tensor.scalar_type() == at::kBool ? ir::Attribute(tensor.item<bool>())
@@ -274,7 +274,7 @@ bool Recorder::answer(const Call& call) {
   if (!node || !node->name().starts_with("ProdBackward")) return false;
   const auto of = call.stack->back().toTensor();
   call.stack->pop_back();
-  const Aside aside;
+  const UnrecordedCalls aside;
   if (counts)
     call.stack->emplace_back(at::Scalar(1));
   else
@@ -309,8 +309,8 @@ bool is_fresh(const at::Generator& generator, const at::Tensor& state) {
 }  // namespace
 
 void Recorder::watch_generator(const at::Generator& generator) {
-  const Aside aside;
-  stands_.push_back({generator, state_of(generator)});
+  const UnrecordedCalls aside;
+  generator_positions_.push_back({generator, state_of(generator)});
 }
 
 /// The generator an operator draws from; none if it draws from none, or not on the CPU.
@@ -325,17 +325,17 @@ std::optional<at::Generator> Recorder::drawn_from(const Call& call) {
 /// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; the
 /// program, which does not seed, would draw others. (What moves a generator on is another thread's business.)
 void Recorder::see_draw(const Call& call, const at::Generator& generator) {
-  const Aside aside;
+  const UnrecordedCalls aside;
   const auto state = state_of(generator);
-  for (const auto& known : stands_)
+  for (const auto& known : generator_positions_)
     if (known.generator == generator && !at::equal(known.state, state) && is_fresh(generator, state))
       return break_at(call.op, "draws from a random number generator that the function seeds");
 }
 
 void Recorder::note_draw(const at::Generator& generator) {
-  const Aside aside;
-  std::erase_if(stands_, [&](const auto& known) { return known.generator == generator; });
-  stands_.push_back({generator, state_of(generator)});
+  const UnrecordedCalls aside;
+  std::erase_if(generator_positions_, [&](const auto& known) { return known.generator == generator; });
+  generator_positions_.push_back({generator, state_of(generator)});
 }
 
 std::optional<ir::Attribute> Recorder::attribute_of(const IValue& value, const c10::Type& type) {
@@ -348,7 +348,7 @@ std::optional<ir::Attribute> Recorder::attribute_of(const IValue& value, const c
       return ir::Symbol{std::string(generator_symbol) + std::to_string(i)};
     }
   const std::lock_guard<std::mutex> lock(generators_.back().mutex());
-  const Aside aside;
+  const UnrecordedCalls aside;
   generator_states_.push_back(generators_.back().get_state());
   return attribute;
 }
@@ -451,7 +451,7 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
   }
   if (source) {
     if (value.producer()->op() == "aten::as_strided") {
-      const Aside aside;
+      const UnrecordedCalls aside;
       // Also within memory that is known: its gradient is lost where the tensor has no elements.
       if (!lies_within(made, type_of(*source), source->storage_offset()))
         return break_at(call.op, "shows memory that the tensor does not cover");

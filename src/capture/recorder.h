@@ -138,16 +138,16 @@ class Recorder {
   Memory memory_{graph_};
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> generator_states_;
-  struct Stand {
+  struct GeneratorPosition {
     at::Generator generator;
     at::Tensor state;
   };
-  std::vector<Stand> stands_;  // of generators: at the start, or after the last draw
-  struct Held {
+  std::vector<GeneratorPosition> generator_positions_;  // of generators: at the start, or after the last draw
+  struct HeldTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     at::Tensor before;  // another one over its memory
   };
-  std::vector<Held> held_;
+  std::vector<HeldTensor> held_;
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;

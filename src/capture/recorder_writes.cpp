@@ -25,7 +25,7 @@ bool Recorder::may_write(const at::Tensor& tensor, const c10::OperatorHandle& op
       return false;
     }
   if (!mine.before.defined()) {
-    const Aside aside;
+    const UnrecordedCalls aside;
     mine.before = copy_as_it_lies(mine.tensor());
   }
   return true;
@@ -42,7 +42,7 @@ struct Recorder::Write {
 /// Whether what it gives depends on the order in which it goes over the elements: it reads some that it
 /// writes, in places of others. One that goes element by element may read what lies just where it writes.
 bool Recorder::reads_what_it_writes(const Call& call, const FunctionalForm& form, const Write& write) {
-  const Aside aside;
+  const UnrecordedCalls aside;
   const bool by_element = ir::kind_of(name_of(form.op)) == ir::OpKind::pointwise;
   bool found = false;
   for (size_t i = 0; i < call.given.size(); ++i) {

@@ -14,7 +14,7 @@ namespace graft::verify {
 
 /// One call of the function itself.
 struct EagerCall {
-  Observed observed;  ///< but for its outputs, which are in `result`
+  ObservedRun observed;  ///< but for its outputs, which are in `result`
   detail::FlatResult result;
   GeneratorStates before, after;  ///< of the generators that it drew from
   std::vector<StateRead> states;  ///< on the host, that its code has read
