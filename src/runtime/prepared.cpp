@@ -316,13 +316,14 @@ class Preparation {
   void leave_out(const codegen::Schedule& schedule, const codegen::Predicates& predicates) {
     if (!predicates.table || predicates.table->type().dtype != ir::DType::boolean) return;
     program_.table = slot_of(*predicates.table);
+    using Otherwise = codegen::Predicates::Otherwise;
     for (size_t i = 0; i < schedule.steps.size(); ++i) {
       if (!predicates.steps[i]) continue;
       auto& action = program_.actions[i];
+      const bool is_itself = predicates.otherwise[i] == Otherwise::self;
+      if (is_itself && action.else_to == none) continue;  // its memory is not planned: it always runs
       action.wanted_by.assign(predicates.steps[i]->begin(), predicates.steps[i]->end());
       const auto* call = schedule.steps[i].external;
-      using Otherwise = codegen::Predicates::Otherwise;
-      const bool is_itself = predicates.otherwise[i] == Otherwise::self;
       if (is_itself) continue;
       action.else_from = none;
       const bool zeros = predicates.otherwise[i] == Otherwise::zeros;
