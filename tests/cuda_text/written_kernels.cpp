@@ -367,32 +367,13 @@ static void check_spread(int bands, int rows, int columns, int narrow, bool turn
   }
 }
 
-struct Low0 {
-  using Plan = lower_0::Plan;
-  using Adapters = lower_0::Adapters;
-  using Choice = lower_0::Choice;
-};
-struct Low1 {
-  using Plan = lower_1::Plan;
-  using Adapters = lower_1::Adapters;
-  using Choice = lower_1::Choice;
-};
-struct Lift0 {
-  using Plan = lift_0::Plan;
-  using Adapters = lift_0::Adapters;
-  using Choice = lift_0::Choice;
-};
-struct Lift1 {
-  using Plan = lift_1::Plan;
-  using Adapters = lift_1::Adapters;
-  using Choice = lift_1::Choice;
-};
-
 /// Four adapters over rows of which some chose one, some several and some none; the B of the last has an
 /// infinity, which is for those who chose it.
-template <class Lower, class Lift, class T, class RunLower, class RunLift>
+template <class T, class Adapters, class Choice, class Plan, class LiftAdapters, class LiftChoice,
+          class LiftPlan>
 static void check_low_rank(int bands, std::vector<int> ranks, int across, bool in_place, float (*number)(T),
-                           T (*stored)(float), RunLower run_lower, RunLift run_lift) {
+                           T (*stored)(float), void (*run_lower)(float*, const T*, Adapters, Choice, Plan),
+                           void (*run_lift)(T*, const T*, const float*, LiftAdapters, LiftChoice, LiftPlan)) {
   constexpr int batch = 5, each = 7, rows = batch * each, in = 136, out = 264, slots = 6;
   auto x = large_matrix<T>(rows, in, stored), y = large_matrix<T>(rows, out, stored), apart = y;
   auto& result = in_place ? y : apart;
@@ -402,7 +383,7 @@ static void check_low_rank(int bands, std::vector<int> ranks, int across, bool i
   for (int s = 0; s < slots; ++s)
     for (int b = 0; b < batch; ++b) table[s][b] = b == 1 ? false : b == 3 ? true : next_number() > 0.3;
   const int slot_of[] = {4, 0, 5, 2};
-  typename Lower::Adapters all{};
+  Adapters all{};
   std::vector<Matrix<float>> a, b;
   std::vector<float> scaling;
   int width = 0;
@@ -421,19 +402,19 @@ static void check_low_rank(int bands, std::vector<int> ranks, int across, bool i
     width += ranks[i];
   }
   all.count = int(ranks.size());
-  const typename Lower::Choice choice{&table[0][0], {1, batch}, each};
+  const Choice choice{&table[0][0], {1, batch}, each};
   Matrix<float> t(rows, width, width);
   for (size_t i = 0; i < t.memory.size() * 4; ++i)
     t.data()[i] = 1000;  // NaN would be noticed, and computed again
-  typename Lower::Plan down{rows, in, 0, x.step, {1, in}, {t.step, 1}, 0};
-  typename Lift::Plan up{rows, out, 0, result.step, {0, 1}, {t.step, 1}, y.step};
+  Plan down{rows, in, 0, x.step, {1, in}, {t.step, 1}, 0};
+  LiftPlan up{rows, out, 0, result.step, {0, 1}, {t.step, 1}, y.step};
   int highest = 0;
   for (const int rank : ranks) highest = rank > highest ? rank : highest;
   over_grid((rows + 15) / 16, (highest + across - 1) / across, all.count, 512,
             [&] { run_lower(t.data(), x.data(), all, choice, down); });
-  typename Lift::Adapters same;
+  LiftAdapters same;
   memcpy(&same, &all, sizeof all);
-  const typename Lift::Choice again{&table[0][0], {1, batch}, each};
+  const LiftChoice again{&table[0][0], {1, batch}, each};
   over_grid((rows + 32 * bands - 1) / (32 * bands), (out + 255) / 256, 1, 256,
             [&] { run_lift(result.data(), y.data(), t.data(), same, again, up); });
   auto old = before;
@@ -473,10 +454,8 @@ static void check_narrow_products() {
 }
 
 static void check_adapters() {
-  check_low_rank<Low0, Lift0>(2, {16, 4, 8, 36}, 16, true, bf16_to_float, float_to_bf16, lower_0::lower0,
-                              lift_0::lift0);
-  check_low_rank<Low1, Lift1>(1, {3, 16, 1, 40}, 32, false, as_float, as_float, lower_1::lower1,
-                              lift_1::lift1);
+  check_low_rank(2, {16, 4, 8, 36}, 16, true, bf16_to_float, float_to_bf16, lower_0::lower0, lift_0::lift0);
+  check_low_rank(1, {3, 16, 1, 40}, 32, false, as_float, as_float, lower_1::lower1, lift_1::lift1);
 }
 
 static void check_attention() {
