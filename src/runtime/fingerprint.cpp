@@ -1,5 +1,7 @@
 #include "runtime/fingerprint.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +19,9 @@ constexpr int64_t kAllOf = 1 << 14, kSmall = 1 << 17;
 // Seen with twice as many lines, on an idle machine: 26 us for 42 weights of 58 MB, which one core streams in
 // 3.3 ms. Of what a call reads once that is less than a hundredth.
 constexpr int64_t kBytesPerPage = 1 << 18;
-constexpr int64_t kUsesPerRead = 4;  // arithmetic that takes as long as reading from memory
+constexpr int64_t kAhead = 2048;  // asked for before it is read: 73 MB take 8.5 ms then, and 11.3 otherwise
+constexpr int64_t kBytesOfThread = 1 << 18;  // to hash fewer is over before another thread has begun
+constexpr int64_t kUsesPerRead = 4;          // arithmetic that takes as long as reading from memory
 
 int64_t pages_for(int64_t bytes, int64_t uses) {
   if (bytes <= kAllOf) return 0;  // all
@@ -46,7 +50,10 @@ class Hasher {
  public:
   void add(const char* at, int64_t bytes) {
     int64_t done = 0;
-    for (; done + kLine <= bytes; done += kLine) take(at + done);
+    for (; done + kLine <= bytes; done += kLine) {
+      __builtin_prefetch(at + done + kAhead);
+      take(at + done);
+    }
     if (done == bytes) return;
     char rest[kLine] = {};
     std::memcpy(rest, at + done, static_cast<size_t>(bytes - done));
@@ -97,7 +104,11 @@ Fingerprint::Fingerprint(const at::Tensor& tensor, const Effort& effort) {
   if (effort.part_bytes == 0) return;
   part_bytes_ = (std::max<int64_t>(effort.part_bytes, kLine) + kLine - 1) / kLine * kLine;
   parts_.resize(static_cast<size_t>((total_ + part_bytes_ - 1) / part_bytes_));
-  for (size_t part = 0; part < parts_.size(); ++part) parts_[part] = hash_part(data, part);
+  const int64_t parts_of_thread = std::max<int64_t>(kBytesOfThread / part_bytes_, 1);
+  at::parallel_for(0, static_cast<int64_t>(parts_.size()), parts_of_thread, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part)
+      parts_[static_cast<size_t>(part)] = hash_part(data, static_cast<size_t>(part));
+  });
 }
 
 const char* Fingerprint::address(const char* data, int64_t place) const {
