@@ -1,11 +1,11 @@
 """Python's side of a bench row with adapters: PEFT, eager or under torch.compile. tools/graft/bench/adapter_work.cpp is the same in C++."""
-import json
 from pathlib import Path
 
 import peft
 import torch
-import transformers
-from safetensors.torch import load_file
+
+import devices
+import work
 
 NOISE = 0.02
 
@@ -14,19 +14,13 @@ def file_of(request, i):
     return Path(request["folder"]) / "adapters" / str(i)
 
 
-def base_model(request):
-    folder = Path(request["folder"]) / "model"
-    name = json.loads((folder / "config.json").read_text())["architectures"][0]
-    return getattr(transformers, name).from_pretrained(folder, dtype=torch.float32)
-
-
 def make_adapters(request):
     """Fresh ones with noise on what is trained: most fresh adapters change nothing."""
     config = dict(request["adapter"])
     kind = peft.PEFT_TYPE_TO_CONFIG_MAPPING[config.pop("peft_type")]
     for i in range(request["adapters"]):
         torch.manual_seed(i + 1)
-        model = peft.get_peft_model(base_model(request), kind(**config))
+        model = peft.get_peft_model(work.base_model(request), kind(**config))
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.requires_grad:
@@ -39,7 +33,7 @@ def loaded_model(request, trainable):
     # PEFT trains no prompt that was loaded; what it loads then, the embeddings themselves, takes a gradient all the same.
     prompt = peft.PeftConfig.from_pretrained(file_of(request, 0)).is_prompt_learning
     model = peft.PeftModel.from_pretrained(
-        base_model(request), file_of(request, 0), adapter_name="adapter0", is_trainable=trainable and not prompt)
+        work.base_model(request), file_of(request, 0), adapter_name="adapter0", is_trainable=trainable and not prompt)
     if prompt and trainable:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith("prompt_encoder."))
@@ -68,7 +62,7 @@ class AdapterWork:
     def __init__(self, request):
         self.backward = request["work"] == "backward"
         self.state, self.compares_gradients = request["state"], request["gradients"]
-        self.inputs = load_file(Path(request["folder"]) / "inputs.safetensors")
+        self.inputs = devices.inputs_of(request)
         self.model = loaded_model(request, self.backward).train(self.backward)
         self.names = [f"adapter{i}" for i in range(request["adapters"])]
         for i, name in enumerate(self.names[1:], 1):
@@ -81,7 +75,7 @@ class AdapterWork:
             self.extra["adapter_names"] = ["__base__"] * batch
         if self.state == "mixed":
             self.extra["adapter_names"] = [self.names[i % len(self.names)] for i in range(batch)]
-        self.function = torch.compile(self.model) if request["how"] == "compile" else self.model
+        self.function = devices.compiled(self.model, request["how"])
         self.calls, self.out = 0, None
 
     def call(self):
@@ -117,11 +111,11 @@ class LoadWork:
     """load_adapter() beside those that are there."""
 
     def __init__(self, request):
-        self.inputs = load_file(Path(request["folder"]) / "inputs.safetensors")
+        self.inputs = devices.inputs_of(request)
         self.file, self.loaded = file_of(request, 0), False
         names = [f"adapter{i}" for i in range(request["loaded"])]
         folders = [file_of(request, (i + 1) % request["adapters"]) for i in range(len(names))]
-        self.model = peft.PeftModel.from_pretrained(base_model(request), folders[0], adapter_name=names[0]).eval()
+        self.model = peft.PeftModel.from_pretrained(work.base_model(request), folders[0], adapter_name=names[0]).eval()
         for name, folder in zip(names[1:], folders[1:]):
             self.model.load_adapter(folder, name)
 
@@ -140,4 +134,6 @@ class LoadWork:
 
 
 def load(request):
+    if request["work"] == "step":
+        return work.StepWork(loaded_model(request, True).train(), request)
     return LoadWork(request) if request["work"] == "load" else AdapterWork(request)

@@ -22,15 +22,19 @@ def versions():
     return found
 
 
-def timed(work):
+def timed(call, device):
+    import devices
+
+    devices.wait_for(device)
     start = time.perf_counter()
-    work.call()
+    call()
+    devices.wait_for(device)
     return time.perf_counter() - start
 
 
 class Peer:
     def __init__(self):
-        self.work = None
+        self.work, self.device = None, None
 
     def rewind(self):
         """Undoes a call, where calls cannot follow each other; it is not timed."""
@@ -38,7 +42,14 @@ class Peer:
 
     def timed_again(self):
         self.rewind()
-        return 1e3 * timed(self.work)
+        return 1e3 * timed(self.work.call, self.device)
+
+    def facts(self):
+        import devices
+
+        known = getattr(self.work, "facts", dict)()
+        self.rewind()
+        return known | devices.peak_of(self.device, self.work.call)
 
     def answer(self, request):
         import work  # brings torch
@@ -49,9 +60,9 @@ class Peer:
             case "make":
                 work.make_files(request)
             case "load":
-                self.work = work.load(request)
+                self.work, self.device = work.load(request), request["device"]
             case "first_call":
-                return {"seconds": timed(self.work)}
+                return {"seconds": timed(self.work.call, self.device)}
             case "outputs":
                 self.rewind()
                 self.work.call()
@@ -59,10 +70,9 @@ class Peer:
             case "nudge":
                 self.work.nudge()
             case "facts":
-                return getattr(self.work, "facts", dict)()
+                return self.facts()
             case "run":
-                self.rewind()
-                self.work.call()  # brings the processor's caches back from whoever had them before
+                self.timed_again()  # brings the processor's caches back from whoever had them before
                 return {"times_ms": [self.timed_again() for _ in range(request["calls"])]}
             case unknown:
                 raise ValueError(f"unknown request {unknown!r}")

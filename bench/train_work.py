@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 import adapter_work
+import work
 
 
 def held_bytes():
@@ -98,11 +99,11 @@ class TrainWork:
     def train(self, request):
         folder = Path(request["folder"])
         ids = load_file(folder / "inputs.safetensors")["input_ids"]
-        model = adapter_work.loaded_model(request, True) if request["adapter"] else adapter_work.base_model(request)
+        model = adapter_work.loaded_model(request, True) if request["adapter"] else work.base_model(request)
         arguments = transformers.TrainingArguments(
             output_dir=str(folder / "run"), per_device_train_batch_size=ids.shape[1], learning_rate=1e-4, lr_scheduler_type="constant",
             max_steps=10**9, save_strategy="no", train_sampling_strategy="sequential", report_to="none", disable_tqdm=True,
-            use_cpu=True, torch_compile=request["how"] == "compile")
+            use_cpu=request["device"] == "cpu", torch_compile=request["how"] == "compile")
         rows = [{"input_ids": row, "labels": row} for row in ids.flatten(0, 1)]
         self.trainer = Remembering(model, arguments, train_dataset=rows, callbacks=[self.gate])
         self.trainer.train()

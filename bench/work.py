@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+import devices
+
 OPS = {
     "pointwise": lambda x, y, z: F.gelu(x) * y + z,
     "layer_norm": lambda x, weight, bias: F.layer_norm(x, x.shape[-1:], weight, bias),
@@ -33,8 +35,10 @@ class OpWork:
         return {"out": self.out}
 
 
-def compiled_regions(model):
-    """Every repeated block compiled by itself, as Accelerate does it."""
+def compiled_model(model, how):
+    """As a whole, or every repeated block by itself, as Accelerate does it."""
+    if how != "regional":
+        return devices.compiled(model, how)
     from accelerate.utils import compile_regions
 
     return compile_regions(model)
@@ -43,16 +47,10 @@ def compiled_regions(model):
 class ModelWork:
     """A model's forward pass, or forward and backward into gradients, called as transformers' users call it."""
 
-    HOW = {"eager": lambda model: model, "compile": torch.compile, "regional": compiled_regions}
-
-    def __init__(self, folder, backward, how):
-        import transformers
-
-        name = json.loads((folder / "model" / "config.json").read_text())["architectures"][0]
-        model = getattr(transformers, name).from_pretrained(folder / "model", dtype=torch.float32)
-        self.model = self.HOW[how](model.train(backward))
-        self.inputs = load_file(folder / "inputs.safetensors")
-        self.backward = backward
+    def __init__(self, request):
+        self.backward = request["work"] == "backward"
+        self.model = compiled_model(base_model(request).train(self.backward), request["how"])
+        self.inputs = devices.inputs_of(request)
         self.out = None
 
     def call(self):
@@ -84,15 +82,11 @@ class ModelWork:
 class StepWork:
     """Forward, loss.backward() and torch.optim.AdamW's step, which torch.compile takes as one function."""
 
-    def __init__(self, folder, how):
-        import transformers
-
-        name = json.loads((folder / "model" / "config.json").read_text())["architectures"][0]
-        model = getattr(transformers, name).from_pretrained(folder / "model", dtype=torch.float32).train()
-        optimizer = torch.optim.AdamW(model.parameters())
-        inputs = load_file(folder / "inputs.safetensors")
+    def __init__(self, model, request):
+        how, inputs = request["how"], devices.inputs_of(request)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
         if how == "regional":
-            model = compiled_regions(model)
+            model = compiled_model(model, how)
 
         def step():
             loss = model(**inputs).loss
@@ -101,7 +95,7 @@ class StepWork:
             optimizer.zero_grad(set_to_none=True)
             return loss.detach()
 
-        self.step = torch.compile(step) if how == "compile" else step
+        self.step = step if how == "regional" else devices.compiled(step, how)
         self.loss = None
 
     def call(self):
@@ -109,11 +103,23 @@ class StepWork:
         self.loss = self.step()
 
     def outputs(self):
-        return {"loss": self.loss}
+        return {"loss": self.loss.float()}
+
+
+def base_model(request):
+    import transformers
+
+    folder = Path(request["folder"]) / "model"
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    return devices.loaded(getattr(transformers, name), folder, request)
 
 
 def load(request):
     folder, work, how = Path(request["folder"]), request["work"], request["how"]
+    if how == "gemm":
+        import gemm_work
+
+        return gemm_work.GemmWork(request)
     if work == "train":
         import train_work
 
@@ -123,13 +129,13 @@ def load(request):
 
         return adapter_work.load(request)
     if work in ("forward", "backward"):
-        return ModelWork(folder, work == "backward", how)
+        return ModelWork(request)
     if work == "generate":
         import decode_work
 
         return decode_work.load(request)
     if work == "step":
-        return StepWork(folder, how)
+        return StepWork(base_model(request).train(), request)
     return OpWork(folder, work, request["inputs"], how)
 
 
@@ -162,7 +168,9 @@ def make_files(request):
         import transformers
 
         made = transformers.AutoConfig.for_model(**config)
-        getattr(transformers, config["architectures"][0])(made).save_pretrained(folder / "model")
+        kind = getattr(transformers, config["architectures"][0])
+        with torch.device(request["device"]):
+            kind(made).to(getattr(torch, request["dtype"])).save_pretrained(folder / "model")
     save_file({name: random_tensor(wanted) for name, wanted in request["inputs"].items()}, folder / "inputs.safetensors")
     if request["adapter"]:
         import adapter_work
@@ -171,4 +179,4 @@ def make_files(request):
 
 
 def save(tensors, path):
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)

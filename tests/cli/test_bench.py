@@ -78,7 +78,9 @@ def test_without_python(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--suite", "gpu"], ["cpu", "adapters", "decode", "train", "come with their parts"]),
+        (["--suite", "vision"], ["cpu", "gpu", "adapters", "decode", "train", "comes with its part"]),
+        (["--device", "cuda"], ["--device", "adapters"]),
+        (["--contenders", "nobody", "--only", ROW], ["nobody", '"graft eager"']),
         (["--only", "llama9"], ["llama9", "llama6-forward"]),
         (["--against", "ruby"], ["--against"]),
         (["--rounds", "0"], ["--rounds"]),

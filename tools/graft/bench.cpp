@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench/child.h"
+#include "bench/device.h"
 #include "bench/html.h"
 #include "bench/measure.h"
 #include "bench/results_chart.h"
@@ -31,8 +32,8 @@ using namespace bench;
 namespace fs = std::filesystem;
 
 struct BenchFlags {
-  std::string suite = "cpu", against, html, json, python, model, chart;
-  std::vector<std::string> only, files;
+  std::string suite = "cpu", against, html, json, python, model, chart, device;
+  std::vector<std::string> only, contenders, files;
   int64_t rounds = 10, threads = 0;
   bool skip_compile = false, list = false, worker = false, tiny = false;
 };
@@ -89,6 +90,7 @@ ordered_json machine() {
   return {{"processor", processor()},
           {"cores", std::thread::hardware_concurrency()},
           {"memory_bytes", static_cast<uint64_t>(info.totalram) * info.mem_unit},
+          {"gpus", gpu_names()},
           {"load_average", load}};
 }
 
@@ -126,6 +128,7 @@ Settings settings_of(const BenchFlags& flags, const fs::path& scratch) {
                     .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
                     .against_python = flags.against == "python",
                     .skip_compile = flags.skip_compile,
+                    .contenders = flags.contenders,
                     .program = own_program(),
                     .python = flags.python,
                     .peer = above_program(fs::path("bench") / "peer.py"),
@@ -182,9 +185,10 @@ void draw(const BenchFlags& flags) {
 void run(const BenchFlags& flags) {
   if (flags.worker) return serve();
   if (!flags.chart.empty() || !flags.files.empty()) return draw(flags);
-  const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model), flags.only);
+  const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model, flags.device), flags.only);
   for (const auto& path : {flags.html, flags.json}) check_writable(path);
   if (flags.list) return list(rows, flags);
+  for (const auto& row : rows) require_device(row.place.device);
   const InterruptGuard guard;
   const ScratchFolder scratch;
   auto settings = settings_of(flags, scratch.path());
@@ -197,6 +201,7 @@ void run(const BenchFlags& flags) {
     settings.llama_cpp = has_llama_cpp(versions);
     document["python"] = versions;
   }
+  check_contenders(rows, settings);
   document["rows"] = ordered_json::array();
   for (const auto& together : grouped(rows)) {
     const auto done = document["rows"].size();
@@ -225,7 +230,7 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure: cpu, adapters, decode or train")
+  command->add_option("--suite", flags->suite, "What to measure: cpu, gpu, adapters, decode or train")
       ->capture_default_str();
   command
       ->add_option(
@@ -235,6 +240,16 @@ void add_bench(CLI::App& app) {
       ->check(CLI::IsMember({"python"}));
   command->add_option("--only", flags->only, "Only these rows: names, or beginnings of names up to a dash")
       ->delimiter(',');
+  command
+      ->add_option(
+          "--contenders", flags->contenders,
+          "Only these, by their names in the table, and the eager one that results are compared with")
+      ->delimiter(',');
+  command
+      ->add_option(
+          "--device", flags->device,
+          "Where the models of the suites adapters, decode and train are: cpu or cuda (default: cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--rounds", flags->rounds, "How often each contender has its turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -263,7 +278,8 @@ void add_bench(CLI::App& app) {
       ->group("");
   command->footer(
       "Example:\n  graft bench --against python --only llama6 --html report.html\n  graft bench --chart "
-      "bench.svg cpu.json adapters.json --only llama6-forward\n\nBoth sides read the same "
+      "bench.svg cpu.json adapters.json --only llama6-forward\n  graft bench --suite gpu --against python "
+      "--only 1b-forward --html gpu.html\n\nBoth sides read the same "
       "files, "
       "in processes of their own that take turns. docs/benchmarks.md says how to read the table.");
   command->callback([flags] { run(*flags); });

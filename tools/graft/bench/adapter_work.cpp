@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "graft/compile_step.h"
 #include "inputs.h"
 
 namespace graft::cli::bench {
@@ -16,7 +17,8 @@ fs::path file_of(const ordered_json& request, int64_t i) {
 std::string name_of(int64_t i) { return "adapter" + std::to_string(i); }
 
 std::shared_ptr<PeftModel> bare_model(const ordered_json& request) {
-  return std::make_shared<PeftModel>(AutoModelForAny::from_pretrained(folder_of(request) / "model"));
+  return std::make_shared<PeftModel>(
+      AutoModelForAny::from_pretrained(folder_of(request) / "model", load_options(request)));
 }
 
 /// Forward, or forward and backward into the adapter's gradients, with the adapters in one of the states.
@@ -81,6 +83,31 @@ class AdapterWork : public Work {
   ModelOutput out_;
 };
 
+/// Forward, loss, backward and AdamW on the adapter, as one program.
+class AdapterStepWork : public Work {
+ public:
+  explicit AdapterStepWork(const ordered_json& request)
+      : peft_(first_adapter_on(
+            AutoModelForAny::from_pretrained(folder_of(request) / "model", load_options(request)), request)),
+        inputs_(read_inputs(folder_of(request) / "inputs.safetensors", *peft_->base_model())),
+        step_(compile_step(peft_, [peft = peft_](const ModelInputs& in) { return peft->forward(in).loss; },
+                           AdamW{}, {.compile = options_for(request.at("how"))})) {
+    peft_->train();
+  }
+
+  void call() override {
+    loss_ = at::Tensor();
+    loss_ = step_(inputs_);
+  }
+  NamedTensors outputs() const override { return {{"loss", loss_.to(at::kFloat)}}; }
+
+ private:
+  std::shared_ptr<PeftModel> peft_;
+  ModelInputs inputs_;
+  CompiledStep<at::Tensor(const ModelInputs&)> step_;
+  at::Tensor loss_;
+};
+
 /// load_adapter() beside those that are there. A compiled model has vacant slots for all of them.
 class LoadWork : public Work {
  public:
@@ -126,6 +153,7 @@ class LoadWork : public Work {
 
 std::unique_ptr<Work> load_adapter_work(const ordered_json& request) {
   if (request.at("work") == "load") return std::make_unique<LoadWork>(request);
+  if (request.at("work") == "step") return std::make_unique<AdapterStepWork>(request);
   return std::make_unique<AdapterWork>(request);
 }
 
@@ -142,7 +170,8 @@ void make_adapters(const ordered_json& request) {
   const auto config = AdapterConfig::from_json(request.at("adapter").dump());
   for (int64_t i = 0; i < request.at("adapters").get<int64_t>(); ++i) {
     at::manual_seed(static_cast<uint64_t>(i) + 1);
-    const auto peft = get_peft_model(AutoModelForAny::from_pretrained(folder_of(request) / "model"), config);
+    const auto peft = get_peft_model(
+        AutoModelForAny::from_pretrained(folder_of(request) / "model", load_options(request)), config);
     for (auto& [name, tensor] : peft->trainable_tensors("default"))
       tensor.add_(at::randn_like(tensor), kNoise);
     peft->save_adapter(file_of(request, i), "default");

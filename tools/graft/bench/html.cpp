@@ -50,7 +50,8 @@ std::string first_call_chart(const ordered_json& document) {
   for (const auto& row : document["rows"])
     for (const std::string kind : {"cold", "warm"}) {
       BarGroup group{.title = row["name"].get<std::string>() + ", " + kind, .bars = {}};
-      for (const char* name : {"graft", "compile", "regional"}) {
+      for (const char* name : {"graft", "graft reduce-overhead", "graft max-autotune", "compile",
+                               "compile reduce-overhead", "compile max-autotune", "regional"}) {
         const ordered_json::json_pointer where("/contenders/" + std::string(name) + "/first_call_s/" + kind);
         if (!row.contains(where)) continue;
         const auto found = quartiles(row[where].get<std::vector<double>>());

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "bench/child.h"
 #include "bench/compare.h"
+#include "command.h"
 
 namespace graft::cli::bench {
 namespace {
@@ -20,6 +22,11 @@ constexpr int kStarts = 3;
 constexpr double kQuickSeconds = 5;
 constexpr const char* kLlamaCpp = "llama-cpp-python";
 
+/// Whose results the others' must be.
+const char* reference_name(const Settings& settings) {
+  return settings.against_python ? "eager" : "graft eager";
+}
+
 /// One way to do a row's work.
 struct Contender {
   std::string name, how;
@@ -29,9 +36,24 @@ struct Contender {
   bool compared = true;   ///< its results must be the eager one's
 };
 
+constexpr const char* kModes[] = {"reduce-overhead", "max-autotune"};
+
+/// Those that the user asked for, and whoever says what the results must be.
+std::vector<Contender> wanted_of(std::vector<Contender> all, const Settings& settings) {
+  const auto& names = settings.contenders;
+  if (names.empty()) return all;
+  std::erase_if(all, [&](const Contender& who) {
+    return who.name != reference_name(settings) && std::ranges::find(names, who.name) == names.end();
+  });
+  return all;
+}
+
 std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
   std::vector<Contender> all{{.name = "graft", .how = "graft", .compiled = true},
                              {.name = "graft eager", .how = "eager"}};
+  if (row.modes)
+    for (const std::string mode : kModes)
+      all.push_back({.name = "graft " + mode, .how = mode, .compiled = true});
   if (settings.against_python) all.push_back({.name = "eager", .how = "eager", .python = true});
   if (settings.against_python && !settings.skip_compile) {
     // Loading an adapter is no work that a compiler has a part in.
@@ -41,14 +63,23 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
                      .python = true,
                      .compiled = true,
                      .may_fail = row.adapters.any()});
-    if (row.is_model() && !row.adapters.any() && row.work != "generate" && row.work != "train")
+    if (row.modes)
+      for (const std::string mode : kModes)
+        all.push_back({.name = "compile " + mode,
+                       .how = mode,
+                       .python = true,
+                       .compiled = true,
+                       .may_fail = row.adapters.any()});
+    if (row.is_model() && !row.modes && !row.adapters.any() && row.work != "generate" && row.work != "train")
       all.push_back({.name = "regional", .how = "regional", .python = true, .compiled = true});
   }
-  if (settings.llama_cpp && row.work == "generate") {
+  if (settings.llama_cpp && row.work == "generate" && row.place.device == "cpu" && !row.place.half()) {
     all.push_back({.name = "llama.cpp", .how = "llama.cpp", .python = true});
     if (!row.model_file.empty())
       all.push_back({.name = "llama.cpp as is", .how = "llama.cpp as is", .python = true, .compared = false});
   }
+  if (settings.against_python && row.modes && row.work == "forward" && !row.adapters.any())
+    all.push_back({.name = "gemm", .how = "gemm", .python = true, .compared = false});
   if (row.bytes > 0) all.push_back({.name = "copy", .how = "copy", .compared = false});
   return all;
 }
@@ -79,7 +110,7 @@ class RowRun {
         settings_(settings),
         progress_(progress),
         folder_(settings.scratch / row.name),
-        all_(contenders_of(row, settings)) {
+        all_(wanted_of(contenders_of(row, settings), settings)) {
     fs::create_directories(folder_);
   }
   ~RowRun() {
@@ -94,8 +125,12 @@ class RowRun {
     make_files();
     // The eager one first: it says what the others' results must be.
     get_ready(reference());
-    for (const auto& who : all_)
-      if (who.name != reference().name) get_ready(who);
+    if (row_.alone) measure_alone();
+    for (const auto& who : all_) {
+      if (who.name == reference().name) continue;
+      get_ready(who);
+      if (row_.alone) measure_alone();
+    }
   }
 
   /// Everybody once.
@@ -109,6 +144,18 @@ class RowRun {
   }
 
   ordered_json finish() {
+    end_all();
+    return result();
+  }
+
+ private:
+  /// All turns of the one that is ready, which then leaves its memory to the next.
+  void measure_alone() {
+    for (int64_t round = 1; round <= settings_.rounds; ++round) take_turns();
+    end_all();
+  }
+
+  void end_all() {
     for (auto& [name, child] : running_) {
       try {
         found_[name].update(child->ask({{"do", "facts"}}));
@@ -119,13 +166,11 @@ class RowRun {
         found_[name]["error"] = error.what();
       }
     }
-    return result();
+    running_.clear();
   }
 
- private:
   const Contender& reference() const {
-    const std::string name = settings_.against_python ? "eager" : "graft eager";
-    return *std::find_if(all_.begin(), all_.end(), [&](const auto& who) { return who.name == name; });
+    return *std::ranges::find(all_, std::string(reference_name(settings_)), &Contender::name);
   }
 
   void say(const Contender& who, const std::string& what) const {
@@ -144,7 +189,9 @@ class RowRun {
                 {"model_file", row_.model_file},
                 {"inputs", row_.inputs},
                 {"adapter", row_.adapters.config},
-                {"adapters", row_.adapters.count}});
+                {"adapters", row_.adapters.count},
+                {"device", row_.place.device},
+                {"dtype", row_.place.dtype}});
     child->quit();
   }
 
@@ -166,6 +213,8 @@ class RowRun {
                 {"loaded", adapters.loaded},
                 {"new_tokens", row_.new_tokens},
                 {"model_file", row_.model_file},
+                {"device", row_.place.device},
+                {"dtype", row_.place.dtype},
                 {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
     const auto reply = child->ask({{"do", "first_call"}});
     const auto seconds = reply.at("seconds").get<double>();
@@ -194,7 +243,9 @@ class RowRun {
     };
     repeat("cold", [&](int64_t i) {
       // Without blanks: Inductor does not quote the path for its C++ compiler.
-      cache = folder_ / (who.name + "-cache-" + std::to_string(i));
+      auto name = who.name + "-cache-" + std::to_string(i);
+      std::ranges::replace(name, ' ', '-');
+      cache = folder_ / name;
       next_call("cold");
     });
     if (!row_.adapters.any()) repeat("warm", [&](int64_t) { next_call("warm"); });
@@ -248,8 +299,9 @@ class RowRun {
     for (const auto& who : all_)
       if (const auto found = found_.find(who.name); found != found_.end())
         contenders[who.name] = found->second;
-    ordered_json found{
-        {"name", row_.name}, {"work", row_.work}, {"bytes", row_.bytes}, {"tokens", tokens_of(row_)}};
+    ordered_json found{{"name", row_.name},           {"work", row_.work},
+                       {"bytes", row_.bytes},         {"tokens", tokens_of(row_)},
+                       {"device", row_.place.device}, {"dtype", row_.place.dtype}};
     if (row_.adapters.any())
       found["adapters"] = {{"count", row_.adapters.count}, {"state", row_.adapters.state}};
     found["contenders"] = contenders;
@@ -268,6 +320,17 @@ class RowRun {
 };
 
 }  // namespace
+
+void check_contenders(const std::vector<Row>& rows, const Settings& settings) {
+  std::set<std::string> known;
+  for (const auto& row : rows)
+    for (const auto& who : contenders_of(row, settings)) known.insert(who.name);
+  std::string listed;
+  for (const auto& name : known) listed += (listed.empty() ? "\"" : ", \"") + name + "\"";
+  for (const auto& name : settings.contenders)
+    if (!known.contains(name))
+      throw WrongUsage("--contenders \"" + name + "\" is in none of these rows, which have " + listed);
+}
 
 bool has_llama_cpp(const ordered_json& versions) {
   return versions.contains(kLlamaCpp) && versions.at(kLlamaCpp).is_string();

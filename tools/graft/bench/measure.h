@@ -12,10 +12,11 @@ struct Settings {
   int64_t rounds = 10;
   int64_t threads = 1;
   bool against_python = false, skip_compile = false;
-  bool llama_cpp = false;              ///< the Python side has llama-cpp-python
-  std::filesystem::path program;       ///< graft itself
-  std::filesystem::path python, peer;  ///< the interpreter and bench/peer.py
-  std::filesystem::path scratch;       ///< a folder of this run
+  std::vector<std::string> contenders;  ///< only these, and the eager one that says what is right; empty: all
+  bool llama_cpp = false;               ///< the Python side has llama-cpp-python
+  std::filesystem::path program;        ///< graft itself
+  std::filesystem::path python, peer;   ///< the interpreter and bench/peer.py
+  std::filesystem::path scratch;        ///< a folder of this run
 };
 
 using Progress = std::function<void(const std::string&)>;
@@ -32,6 +33,9 @@ ordered_json prepare_python(const Settings& settings, const Needs& needs);
 
 /// Whether those versions have llama-cpp-python, which nothing needs.
 bool has_llama_cpp(const ordered_json& versions);
+
+/// WrongUsage: a contender is asked for that no row has.
+void check_contenders(const std::vector<Row>& rows, const Settings& settings);
 
 /// Rows in turns with each other, for each: {"name", "work", "tokens"[, "adapters": {"count", "state"}],
 /// "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms": [[..]..], ...} or

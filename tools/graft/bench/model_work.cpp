@@ -11,17 +11,16 @@ namespace graft::cli::bench {
 namespace {
 
 using nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
 /// A model's forward pass, or forward and backward into gradients.
 class ModelWork : public Work {
  public:
-  ModelWork(const fs::path& folder, bool backward, const std::string& how)
-      : model_(AutoModelForAny::from_pretrained(folder / "model")),
-        inputs_(read_inputs(folder / "inputs.safetensors", *model_)),
-        backward_(backward),
-        forward_(compile(model_, options_for(how))) {
-    model_->train(backward);
+  explicit ModelWork(const ordered_json& request)
+      : model_(AutoModelForAny::from_pretrained(folder_of(request) / "model", load_options(request))),
+        inputs_(read_inputs(folder_of(request) / "inputs.safetensors", *model_)),
+        backward_(request.at("work") == "backward"),
+        forward_(compile(model_, options_for(request.at("how")))) {
+    model_->train(backward_);
   }
 
   void call() override {
@@ -61,12 +60,12 @@ class ModelWork : public Work {
 /// moves one whose gradient is rounding noise as far as any other, in either direction.
 class StepWork : public Work {
  public:
-  StepWork(const fs::path& folder, const std::string& how)
-      : model_(AutoModelForAny::from_pretrained(folder / "model")),
-        inputs_(read_inputs(folder / "inputs.safetensors", *model_)),
+  explicit StepWork(const ordered_json& request)
+      : model_(AutoModelForAny::from_pretrained(folder_of(request) / "model", load_options(request))),
+        inputs_(read_inputs(folder_of(request) / "inputs.safetensors", *model_)),
         step_(compile_step(model_,
                            [model = model_](const ModelInputs& in) { return model->forward(in).loss; },
-                           AdamW{}, {.compile = options_for(how)})) {
+                           AdamW{}, {.compile = options_for(request.at("how"))})) {
     model_->train(true);
   }
 
@@ -86,9 +85,8 @@ class StepWork : public Work {
 }  // namespace
 
 std::unique_ptr<Work> load_model_work(const ordered_json& request) {
-  const auto how = request.at("how").get<std::string>(), work = request.at("work").get<std::string>();
-  if (work == "step") return std::make_unique<StepWork>(folder_of(request), how);
-  return std::make_unique<ModelWork>(folder_of(request), work == "backward", how);
+  if (request.at("work") == "step") return std::make_unique<StepWork>(request);
+  return std::make_unique<ModelWork>(request);
 }
 
 }  // namespace graft::cli::bench

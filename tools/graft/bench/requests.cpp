@@ -37,9 +37,9 @@ void make_files(const ordered_json& request) {
   const auto folder = folder_of(request);
   at::manual_seed(0);
   if (const auto file = request.at("model_file").get<std::string>(); !file.empty())
-    AutoModelForCausalLM::from_pretrained(file, {.dtype = at::kFloat})->save_pretrained(folder / "model");
+    AutoModelForCausalLM::from_pretrained(file, load_options(request))->save_pretrained(folder / "model");
   else if (!request.at("config").is_null())
-    AutoModelForAny::from_config(Config::from_json(request["config"].dump()))
+    AutoModelForAny::from_config(Config::from_json(request["config"].dump()), load_options(request))
         ->save_pretrained(folder / "model");
   NamedTensors inputs;
   for (const auto& [name, wanted] : request.at("inputs").items())

@@ -33,7 +33,9 @@ ordered_json description(const Row& row) {
           {"state", row.adapters.state},
           {"over", row.over},
           {"new_tokens", row.new_tokens},
-          {"model_file", row.model_file}};
+          {"model_file", row.model_file},
+          {"device", row.place.device},
+          {"dtype", row.place.dtype}};
 }
 
 }  // namespace graft::cli::bench

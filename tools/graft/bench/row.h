@@ -10,13 +10,20 @@ using nlohmann::ordered_json;
 
 /// Ratios to reach; 0: none is set.
 struct Goals {
-  double steady = 0;     ///< graft's time in torch.compile's, at most
-  double cold = 0;       ///< graft's first call in torch.compile's, caches empty, at most
-  double warm = 0;       ///< the same with full caches
-  double bandwidth = 0;  ///< of a plain copy's, at least
-  double llama_cpp = 0;  ///< tokens a second in llama.cpp's, at least
-  double host = 0;       ///< time outside of a training step's computation in that inside, at most
-  double memory = 0;     ///< graft's peak memory in torch.compile's, at most
+  double steady = 0;           ///< graft's time in torch.compile's, at most
+  double cold = 0;             ///< graft's first call in torch.compile's, caches empty, at most
+  double warm = 0;             ///< the same with full caches
+  double bandwidth = 0;        ///< of a plain copy's, at least
+  double llama_cpp = 0;        ///< tokens a second in llama.cpp's, at least
+  double host = 0;             ///< time outside of a training step's computation in that inside, at most
+  double memory = 0;           ///< graft's peak memory in torch.compile's, at most
+  double reduce_overhead = 0;  ///< as `steady`, both sides by CUDA graphs
+};
+
+/// Where a row's model is, and in what precision.
+struct Place {
+  std::string device = "cpu", dtype = "float32";
+  bool half() const { return dtype != "float32"; }
 };
 
 /// What a row has beside a model: adapters on it.
@@ -46,6 +53,9 @@ struct Row {
   double over_goal = 0;   ///< that ratio, at most; 0: none is set
   int64_t new_tokens = 0;       ///< the work "generate": how many
   std::string model_file = {};  ///< the weights, where they are not random: a GGUF file
+  Place place = {};
+  bool modes = false;  ///< the modes reduce-overhead and max-autotune take part, too
+  bool alone = false;  ///< memory does not hold all contenders: one is measured after the other, not in turns
 
   bool is_model() const { return !config.is_null(); }
 };

@@ -5,11 +5,27 @@
 #include "bench/adapter_rows.h"
 #include "bench/cpu_rows.h"
 #include "bench/decode_rows.h"
+#include "bench/gpu_rows.h"
 #include "bench/train_rows.h"
 #include "command.h"
 
 namespace graft::cli::bench {
 namespace {
+
+std::vector<Row> rows_of(const std::string& name, bool tiny, const std::string& model_file) {
+  if (name == "decode") return decode_rows(tiny, model_file);
+  if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
+  if (name == "adapters") return adapter_rows(tiny);
+  if (name == "train") return train_rows(tiny);
+  if (name == "gpu") return gpu_rows(tiny);
+  if (name != "cpu")
+    throw WrongUsage(
+        "--suite " + name +
+        ": there are the suites \"cpu\", \"gpu\", \"adapters\", \"decode\" and \"train\"; vision "
+        "comes with its part of graft");
+  if (tiny) throw WrongUsage("--tiny goes with the suites gpu, adapters, decode and train");
+  return cpu_rows();
+}
 
 std::string joined(const std::vector<Row>& rows) {
   std::string names;
@@ -19,18 +35,17 @@ std::string joined(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file) {
-  if (name == "decode") return decode_rows(tiny, model_file);
-  if (!model_file.empty()) throw WrongUsage("--model goes with --suite decode");
-  if (name == "adapters") return adapter_rows(tiny);
-  if (name == "train") return train_rows(tiny);
-  if (name != "cpu")
+std::vector<Row> suite_named(const std::string& name, bool tiny, const std::string& model_file,
+                             const std::string& device) {
+  auto rows = rows_of(name, tiny, model_file);
+  if (device.empty()) return rows;
+  if (name == "cpu" && device != "cpu")
+    throw WrongUsage("--device " + device + " goes with the suites gpu, adapters, decode and train");
+  if (name == "gpu" && device == "cpu" && !tiny)
     throw WrongUsage(
-        "--suite " + name +
-        ": there are the suites \"cpu\", \"adapters\", \"decode\" and \"train\"; gpu and vision come "
-        "with their parts of graft");
-  if (tiny) throw WrongUsage("--tiny goes with the suites adapters, decode and train");
-  return cpu_rows();
+        "--suite gpu has models that a CPU takes hours for: --device cpu goes with --tiny there");
+  for (auto& row : rows) row.place.device = device;
+  return rows;
 }
 
 std::vector<Row> chosen(const std::vector<Row>& rows, const std::vector<std::string>& only) {

@@ -69,20 +69,31 @@ const ordered_json& contender(const ordered_json& row, const std::string& name) 
   return found == row["contenders"].end() ? nobody : *found;
 }
 
-const std::vector<std::string> kTimed{"graft",    "graft eager", "eager",          "compile",
-                                      "regional", "llama.cpp",   "llama.cpp as is"};
+const std::vector<std::string> kTimed{
+    "graft",     "graft reduce-overhead",   "graft max-autotune",   "graft eager", "eager",
+    "compile",   "compile reduce-overhead", "compile max-autotune", "regional",    "gemm",
+    "llama.cpp", "llama.cpp as is"};
+
+/// Whether any row has such a ratio.
+bool has_ratio(const ordered_json& document, const std::string& what) {
+  return std::ranges::any_of(document["rows"],
+                             [&](const auto& row) { return number_at(row, "/ratios/" + what).has_value(); });
+}
 
 Table steady_table(const ordered_json& document) {
   const auto names = present(document, kTimed);
   Table table{.title = "Steady state: ms a call, median (quartiles)", .header = {"row"}, .rows = {}};
   table.header.insert(table.header.end(), names.begin(), names.end());
-  for (const char* column : {"graft/compile", "goal", "graft/own eager", "goal"})
-    table.header.push_back(column);
+  std::vector<std::pair<std::string, std::string>> ratios{{"compile", "graft/compile"}};
+  for (const std::string mode : {"reduce-overhead", "max-autotune"})
+    if (has_ratio(document, mode)) ratios.emplace_back(mode, mode + ": graft/compile");
+  ratios.emplace_back("graft eager", "graft/own eager");
+  for (const auto& [what, title] : ratios) table.header.insert(table.header.end(), {title, "goal"});
   for (const auto& row : document["rows"]) {
     std::vector<std::string> cells{row["name"]};
     for (const auto& name : names) cells.push_back(median_text(contender(row, name)));
-    for (const char* what : {"compile", "graft eager"}) {
-      cells.push_back(ratio_text(number_at(row, std::string("/ratios/") + what)));
+    for (const auto& [what, title] : ratios) {
+      cells.push_back(ratio_text(number_at(row, "/ratios/" + what)));
       cells.push_back(goal_text(row, what));
     }
     table.rows.push_back(cells);
@@ -108,7 +119,8 @@ Table generation_table(const ordered_json& document) {
 }
 
 Table first_call_table(const ordered_json& document) {
-  const auto names = present(document, {"graft", "compile", "regional"});
+  const auto names = present(document, {"graft", "graft reduce-overhead", "graft max-autotune", "compile",
+                                        "compile reduce-overhead", "compile max-autotune", "regional"});
   Table table{.title = "First call: seconds, caches empty (cold) and filled by an earlier process (warm)",
               .header = {"row"},
               .rows = {}};
@@ -161,7 +173,7 @@ Table training_table(const ordered_json& document) {
   for (const char* column : {"graft/compile", "goal", "graft outside", "goal"})
     table.header.emplace_back(column);
   for (const auto& row : document["rows"]) {
-    if (row["work"] != "train") continue;
+    if (row["work"] != "train" || row.value("device", "cpu") != "cpu") continue;
     std::vector<std::string> cells{row["name"]};
     for (const auto& name : names) {
       const auto peak = number_at(contender(row, name), "/peak_bytes");
@@ -177,9 +189,30 @@ Table training_table(const ordered_json& document) {
   return table;
 }
 
+/// Rows on a GPU: what a settled call has the device hold, weights and caches with it.
+Table device_memory_table(const ordered_json& document) {
+  const auto names = present(document, kTimed);
+  Table table{
+      .title = "GPU memory: the most that a settled call holds, in MB", .header = {"row"}, .rows = {}};
+  table.header.insert(table.header.end(), names.begin(), names.end());
+  table.header.insert(table.header.end(), {"graft/compile", "goal"});
+  for (const auto& row : document["rows"]) {
+    if (row.value("device", "cpu") == "cpu") continue;
+    std::vector<std::string> cells{row["name"]};
+    for (const auto& name : names) {
+      const auto peak = number_at(contender(row, name), "/peak_bytes");
+      cells.push_back(peak ? fixed(*peak / 1e6, 0) : "");
+    }
+    cells.push_back(ratio_text(number_at(row, "/ratios/memory")));
+    cells.push_back(goal_text(row, "memory"));
+    table.rows.push_back(cells);
+  }
+  return table;
+}
+
 /// Rows that are another's with adapters in some state, or with more of them: how much that costs.
 Table over_table(const ordered_json& document) {
-  const auto names = present(document, {"graft", "graft eager", "eager", "compile"});
+  const auto names = present(document, kTimed);
   Table table{
       .title = "Adapters: time of a row in that of the row it is over", .header = {"row"}, .rows = {}};
   table.header.insert(table.header.end(), names.begin(), names.end());
@@ -234,7 +267,8 @@ void write(std::ostream& out, const Table& table) {
 std::vector<Table> tables_of(const ordered_json& document) {
   std::vector<Table> tables;
   for (auto& table : {steady_table(document), generation_table(document), training_table(document),
-                      over_table(document), first_call_table(document), bandwidth_table(document),
+                      device_memory_table(document), over_table(document), first_call_table(document),
+                      bandwidth_table(document),
                       failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
                       failure_table(document, "Failed", "error")})
     if (!table.rows.empty()) tables.push_back(table);
@@ -251,6 +285,11 @@ std::vector<std::pair<std::string, std::string>> header_of(const ordered_json& d
                       fixed(machine["load_average"], 2) + " before the run"},
       {"threads", std::to_string(document["threads"].get<int64_t>())},
       {"rounds", std::to_string(document["rounds"].get<int64_t>())}};
+  if (machine.contains("gpus") && !machine["gpus"].empty())
+    lines.emplace_back(
+        "GPU",
+        machine["gpus"][0].get<std::string>() +
+            (machine["gpus"].size() == 1 ? "" : " (1 of " + std::to_string(machine["gpus"].size()) + ")"));
   if (document.contains("python")) {
     std::string versions;
     for (const auto& [name, version] : document["python"].items())

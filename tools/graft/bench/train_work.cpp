@@ -123,7 +123,7 @@ class TrainWork : public Work {
   void train(const ordered_json& request) {
     const auto folder = folder_of(request);
     const auto data = read_tokens(folder / "inputs.safetensors");
-    const auto model = AutoModelForAny::from_pretrained(folder / "model");
+    const auto model = AutoModelForAny::from_pretrained(folder / "model", load_options(request));
     // The model's weights are the mapped file's, which the meter does not see. Adapters come after it.
     held_ = held_bytes(*model);
     MemoryMeter meter;

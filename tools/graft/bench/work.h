@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graft/compile.h"
+#include "graft/model.h"
 #include "graft/safetensors.h"
 
 namespace graft::cli::bench {
@@ -23,9 +24,12 @@ class Work {
   virtual nlohmann::ordered_json facts() const { return nlohmann::ordered_json::object(); }
 };
 
-/// How a contender is compiled, by its "how". A break would mean that something else than compiled code is
-/// measured: an error.
+/// How a contender is compiled, by its "how": a backend or a mode. A break would mean that something else
+/// than compiled code is measured: an error.
 CompileOptions options_for(const std::string& how);
+
+/// How its model is loaded: onto which device, in which dtype.
+LoadOptions load_options(const nlohmann::ordered_json& request);
 
 /// Where a row's files are.
 std::filesystem::path folder_of(const nlohmann::ordered_json& request);

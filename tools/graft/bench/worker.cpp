@@ -5,6 +5,7 @@
 #include <chrono>
 #include <iostream>
 
+#include "bench/device.h"
 #include "bench/requests.h"
 #include "graft/compile.h"
 #include "graft/error.h"
@@ -15,9 +16,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double timed(Work& work) {
+double timed(Work& work, const std::string& device) {
   const auto start = std::chrono::steady_clock::now();
   work.call();
+  wait_for(device);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -35,17 +37,22 @@ class Worker {
   ordered_json answer(const ordered_json& request) {
     const auto what = request.at("do").get<std::string>();
     if (what == "make") return make_files(request), ordered_json::object();
-    if (what == "load") return work_ = load_work(request), ordered_json::object();
+    if (what == "load") {
+      work_ = load_work(request);
+      device_ = request.at("device");
+      return ordered_json::object();
+    }
     if (what == "quit") return ordered_json::object();
     if (!work_) throw UsageError("[bench] \"" + what + "\" before \"load\"");
     if (what == "first_call") {
-      const auto seconds = timed(*work_);
+      wait_for(device_);
+      const auto seconds = timed(*work_, device_);
       return {{"seconds", seconds}, {"counters", counters_now()}};
     }
     if (what == "outputs") {
       work_->rewind();
       work_->call();
-      save_safetensors(request.at("path").get<std::string>(), work_->outputs());
+      save_safetensors(request.at("path").get<std::string>(), on_host(work_->outputs()));
       return ordered_json::object();
     }
     if (what == "nudge") return work_->nudge(), ordered_json::object();
@@ -55,25 +62,35 @@ class Worker {
   }
 
  private:
-  ordered_json facts() const {
+  static NamedTensors on_host(NamedTensors tensors) {
+    for (auto& [name, tensor] : tensors) tensor = tensor.cpu();
+    return tensors;
+  }
+
+  ordered_json facts() {
     auto known = work_->facts();
+    known.update(peak_of(device_, [this] {
+      work_->rewind();
+      work_->call();
+    }));
     if (const auto now = counters(); now.graphs > 0) known["recompiles"] = now.recompiles;
     return known;
   }
 
   std::vector<double> run(int64_t calls) {
     work_->rewind();
-    work_->call();  // brings the processor's caches back from whoever had them before
+    timed(*work_, device_);  // brings the processor's caches back from whoever had them before
     std::vector<double> times;
     times.reserve(static_cast<size_t>(calls));
     for (int64_t i = 0; i < calls; ++i) {
       work_->rewind();
-      times.push_back(1e3 * timed(*work_));
+      times.push_back(1e3 * timed(*work_, device_));
     }
     return times;
   }
 
   std::unique_ptr<Work> work_;
+  std::string device_;
 };
 
 }  // namespace
