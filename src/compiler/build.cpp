@@ -39,7 +39,7 @@ std::unique_ptr<Executable> build_for(const Target& target, ir::Graph graph,
   bindings.measuring = {.use_cache = options.cache, .thorough = options.mode == Mode::max_autotune};
   bindings.record = options.mode != Mode::default_;
   const size_t inputs = graph.inputs().size();
-  auto lowered = lower(std::move(graph), target, bindings.frozen);
+  auto lowered = lower(std::move(graph), target, bindings.frozen, bindings.neighbours);
   // The values of groups are the program's own.
   for (size_t i = inputs; i < lowered.graph.inputs().size(); ++i) {
     bindings.frozen.push_back(i);

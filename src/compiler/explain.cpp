@@ -30,10 +30,10 @@ std::string reason_for(const ir::Node& node, const Target& target) {
   }
 }
 
-void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
-                   const std::vector<size_t>& frozen, const std::string& level) {
+void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph, const Bindings& bindings,
+                   const std::string& level) {
   const auto& target = target_of(graph);
-  const auto lowered = lower(ir::clone(graph), target, frozen);
+  const auto lowered = lower(ir::clone(graph), target, bindings.frozen, bindings.neighbours);
   const auto& schedule = lowered.schedule;
   std::map<std::string, std::pair<int, std::string>> calls;
   size_t kernels = 0;
@@ -84,7 +84,7 @@ std::string explain(const detail::FlatArguments& call, const detail::EagerFuncti
                                       modules->beyond(reads.reads())))
     text << "  " << line << "\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward,
-                forward_bindings(*captured, parts, options).frozen, level);
+                forward_bindings(*captured, parts, options), level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, {}, level);
   const Program program(*captured, options);
   for (const auto* executable : program.executables()) text << executable->describe() << "\n";

@@ -19,7 +19,9 @@ const Target& target_of(const ir::Graph& graph) {
   return target_for(*device);
 }
 
-std::vector<passes::Pass> passes_for(const Target& target) { return passes::compile_passes(target.facts()); }
+std::vector<passes::Pass> passes_for(const Target& target, const passes::Neighbours& neighbours) {
+  return passes::compile_passes(target.facts(), neighbours);
+}
 
 Lowered lower_core(ir::Graph graph, const Target& target) {
   Lowered lowered{.graph = std::move(graph)};
@@ -29,10 +31,11 @@ Lowered lower_core(ir::Graph graph, const Target& target) {
   return lowered;
 }
 
-Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& frozen) {
+Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& frozen,
+              const passes::Neighbours& neighbours) {
   {
     const Stopwatch watch("passes");
-    passes::run_passes(passes_for(target), graph);
+    passes::run_passes(passes_for(target, neighbours), graph);
   }
   if (!target.facts().folds_weights) return lower_core(std::move(graph), target);
   constexpr int64_t as_much_as_the_weights = 100;

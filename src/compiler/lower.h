@@ -19,7 +19,7 @@ namespace graft {
 const Target& target_of(const ir::Graph& graph);
 
 /// The passes that a graph goes through before it is cut into kernels.
-std::vector<passes::Pass> passes_for(const Target& target);
+std::vector<passes::Pass> passes_for(const Target& target, const passes::Neighbours& neighbours = {});
 
 struct Lowered {
   /// Of core operators. With `groups`, what is left for each call: their values are its last inputs.
@@ -28,8 +28,10 @@ struct Lowered {
   std::vector<passes::Folding::Group> groups;
 };
 
-/// `frozen` are the inputs that seldom change: what depends on them alone is computed in groups.
-Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& frozen = {});
+/// `frozen` are the inputs that seldom change: what depends on them alone is computed in groups. `neighbours`
+/// follow each other in memory.
+Lowered lower(ir::Graph graph, const Target& target, const std::vector<size_t>& frozen = {},
+              const passes::Neighbours& neighbours = {});
 /// The same for a graph that is of core operators already.
 Lowered lower_core(ir::Graph graph, const Target& target);
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "autograd/absent_tangents.h"
@@ -16,6 +17,7 @@
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "passes/pipeline.h"
+#include "runtime/side_by_side.h"
 #include "support/residency.h"
 #include "support/stopwatch.h"
 
@@ -116,6 +118,29 @@ std::vector<bool> inputs_needed_by(const ir::Graph& graph) {
   return found;
 }
 
+/// Weights that follow each other in one storage, in lists, as numbers among `inputs`. Not those that the
+/// program changes: it would have to know when it has read them for the last time.
+passes::Neighbours neighbours_among(const Capture& capture, const std::vector<size_t>& inputs) {
+  std::unordered_set<size_t> changed;
+  for (const auto& mutation : capture.mutations) changed.insert(mutation.input);
+  std::map<std::pair<const void*, int64_t>, size_t> by_place;  // storage and offset
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (const auto& value = capture.input_values[inputs[i]];
+        capture.sources[inputs[i]].kind == Source::Kind::slot && !changed.contains(inputs[i]) &&
+        value.dim() == 2 && value.is_contiguous() && value.numel() > 0 && value.has_storage())
+      by_place.emplace(std::pair(value.storage().unsafeGetStorageImpl(), value.storage_offset()), i);
+  passes::Neighbours found;
+  const at::Tensor* before = nullptr;
+  for (const auto& [place, i] : by_place) {
+    const auto& value = capture.input_values[inputs[i]];
+    if (!before || !runtime::follows(*before, value)) found.emplace_back();
+    found.back().push_back(i);
+    before = &value;
+  }
+  std::erase_if(found, [](const auto& list) { return list.size() < 2; });
+  return found;
+}
+
 }  // namespace
 
 Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, const CompileOptions& options) {
@@ -126,6 +151,7 @@ Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, co
     if (place != inputs.end())
       bindings.in_place.push_back({mutation.result, static_cast<size_t>(place - inputs.begin())});
   }
+  bindings.neighbours = neighbours_among(capture, inputs);
   // Without gradients nobody trains the weights: they are the same until their version changes. A step that
   // changes some of them could keep others in the form its products like best, but that is a second copy of
   // them, and training is short of memory.

@@ -171,6 +171,7 @@ OpKind kind_of(std::string_view op) {
   if (op == "graft::low_rank_add" || op == "graft::low_rank_lower" || op == "graft::low_rank_lift" ||
       op == "graft::float_mm")
     return OpKind::matmul;
+  if (op == "graft::side_by_side") return OpKind::view;
   if (op == "graft::attend") return OpKind::attention;
   if (op == "graft::strided_scatter") return OpKind::scatter;
   if (!op.starts_with(kNamespace)) return OpKind::other;

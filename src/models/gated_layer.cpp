@@ -21,6 +21,7 @@ GatedAttention::GatedAttention(const nn::Build& b, const GatedDecoderSpec& s, in
     q_proj = b.child<nn::Linear>(*this, "q_proj", s.hidden, queries_, s.qkv_bias);
     k_proj = b.child<nn::Linear>(*this, "k_proj", s.hidden, keys_, s.qkv_bias);
     v_proj = b.child<nn::Linear>(*this, "v_proj", s.hidden, keys_, s.qkv_bias);
+    nn::lay_side_by_side({q_proj, k_proj, v_proj});
   }
   o_proj = b.child<nn::Linear>(*this, "o_proj", queries_, s.hidden, s.output_bias);
   if (s.head_norms) {
@@ -63,6 +64,7 @@ GatedMLP::GatedMLP(const nn::Build& b, const GatedDecoderSpec& s) : activation_(
   } else {
     gate_proj = b.child<nn::Linear>(*this, "gate_proj", s.hidden, s.intermediate, s.mlp_bias);
     up_proj = b.child<nn::Linear>(*this, "up_proj", s.hidden, s.intermediate, s.mlp_bias);
+    nn::lay_side_by_side({gate_proj, up_proj});
   }
   down_proj = b.child<nn::Linear>(*this, "down_proj", s.intermediate, s.hidden, s.mlp_bias);
 }

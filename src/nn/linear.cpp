@@ -28,6 +28,28 @@ at::Tensor Linear::apply(const at::Tensor& x, const at::Tensor& with_weight,
   return at::linear(x, for_product(with_weight), with_bias);
 }
 
+void lay_side_by_side(const std::vector<std::shared_ptr<Linear>>& layers) {
+  const auto& first = layers.front()->weight;
+  int64_t rows = 0;
+  for (const auto& layer : layers) {
+    const auto& weight = layer->weight;
+    const bool alike = weight.is_cuda() && weight.is_contiguous() && weight.device() == first.device() &&
+                       weight.scalar_type() == first.scalar_type() && weight.size(1) == first.size(1);
+    // The layer has it, and the module's table: a tied one has more owners.
+    if (!alike || weight.use_count() > 2 || weight.storage().use_count() > 1) return;
+    rows += weight.size(0);
+  }
+  const at::NoGradGuard no_grad;
+  const auto all = at::empty({rows, first.size(1)}, first.options().requires_grad(false));
+  int64_t start = 0;
+  for (const auto& layer : layers) {
+    auto part = all.narrow(0, start, layer->weight.size(0));
+    part.copy_(layer->weight);
+    layer->weight.set_data(part);
+    start += part.size(0);
+  }
+}
+
 Conv1D::Conv1D(const Build& b, int64_t in_features, int64_t out_features)
     : Conv1D(b, in_features, out_features, b.normal()) {}
 

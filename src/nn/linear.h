@@ -20,6 +20,12 @@ class Linear : public WeightedLayer {
   LayerKind kind() const override { return LayerKind::linear; }
 };
 
+/// Lays the weights of layers that read the same one after the other in one storage, so that a program for a
+/// GPU can multiply with all of them at once without a copy of its own (passes/adjacent_siblings.h). The
+/// weights stay the tensors they are. Nothing where they are on the CPU, whose files are mapped as they lie,
+/// or of several kinds.
+void lay_side_by_side(const std::vector<std::shared_ptr<Linear>>& layers);
+
 /// transformers' Conv1D (GPT-2): weight is [in, out].
 class Conv1D : public WeightedLayer {
  public:

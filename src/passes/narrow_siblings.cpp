@@ -5,7 +5,7 @@
 
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
-#include "ir/product.h"
+#include "passes/siblings.h"
 
 namespace graft::passes {
 namespace {
@@ -26,105 +26,25 @@ std::optional<std::vector<Value*>> rows_of(Value& weight) {
 }
 
 struct Narrow {
-  Node* product;
-  Value* x;  // what it multiplies with the weight
+  Sibling sibling;
   std::vector<Value*> rows;
-  Dim width;
 };
 
 std::optional<Narrow> narrow_of(Node& node, Dim most) {
-  const auto product = ir::as_product(node);
-  if (!product || product->added || product->batched) return std::nullopt;
-  const auto* transposes = product->b->producer();
-  const auto width = node.output().type().sizes[1];
-  if (width > most || !transposes || transposes->op() != "aten::t") return std::nullopt;
-  auto* weight = ir::value_of(*transposes, "self");
-  if (!weight->type().is_contiguous() || !node.output().type().is_contiguous()) return std::nullopt;
-  auto rows = rows_of(*weight);
+  auto sibling = sibling_of(node);
+  if (!sibling || sibling->width > most) return std::nullopt;
+  auto rows = rows_of(*sibling->weight);
   if (!rows) return std::nullopt;
-  return Narrow{&node, product->a, std::move(*rows), width};
+  return Narrow{*sibling, std::move(*rows)};
 }
 
-/// [rows, width] with these strides, its rows split up as in `sizes`; nothing if that splits columns too.
-std::optional<ir::TensorType> split_rows(ir::TensorType type, const std::vector<Dim>& sizes) {
-  if (sizes.empty() || sizes.back() != type.sizes[1]) return std::nullopt;
-  auto stride = type.strides[0];
-  std::vector<Dim> strides(sizes.size(), 1);
-  for (size_t i = sizes.size() - 1; i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes[i];
-  }
-  type.sizes = sizes;
-  type.strides = strides;
-  return type;
-}
-
-/// Every use of `old` becomes one of `now`, which has other strides; reshapes of it see `columns` instead.
-void replace(ir::Graph& graph, Value& old, Value& now, Value& columns) {
-  const auto users = old.users();  // a copy: the list changes
-  for (auto* user : users) {
-    if (!ir::is_reshape(*user)) continue;
-    const auto type = *split_rows(columns.type(), user->output().type().sizes);
-    auto& view =
-        graph.add_node("aten::view", {{"self", &columns}, {"size", ir::Attribute(type.sizes)}}, {type}, user);
-    view.set_scope(user->scope());
-    replace(graph, user->output(), view.output(), columns);
-    graph.erase(*user);
-  }
-  graph.replace_uses(old, now);
-}
-
-/// Whether all that is done with a product can be done with some columns of a wider one. Other views than
-/// reshapes have strides of their own.
-bool can_be_columns(const Value& value, Dim width, const ir::Graph& graph) {
-  if (graph.is_result(value)) return false;
-  return std::all_of(value.users().begin(), value.users().end(), [&](const Node* user) {
-    if (!ir::is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view && !ir::must_run(*user);
+/// A view that turns the columns or takes them apart is read by a product: that is slower with other strides.
+bool keeps_columns(const Value& value, Dim width) {
+  return std::ranges::all_of(value.users(), [&](const Node* user) {
+    if (!ir::is_reshape(*user)) return ir::kind_of(user->op()) != ir::OpKind::view;
     const auto& sizes = user->output().type().sizes;
-    return !sizes.empty() && sizes.back() == width && can_be_columns(user->output(), width, graph);
+    return !sizes.empty() && sizes.back() == width && keeps_columns(user->output(), width);
   });
-}
-
-void join(ir::Graph& graph, const std::vector<Narrow>& siblings) {
-  auto& first = *siblings.front().product;
-  ir::ValueList rows;
-  Dim width = 0;
-  for (const auto& each : siblings) {
-    rows.insert(rows.end(), each.rows.begin(), each.rows.end());
-    width += each.width;
-  }
-  auto type = first.output().type();
-  const auto make = [&](std::string op, std::vector<ir::NamedArgument> arguments, std::vector<Dim> sizes,
-                        std::vector<Dim> strides) {
-    auto made = type;
-    made.sizes = std::move(sizes);
-    made.strides = std::move(strides);
-    auto& node = graph.add_node(std::move(op), std::move(arguments), {made}, &first);
-    node.set_scope(first.scope());
-    return &node.output();
-  };
-  auto* x = siblings.front().x;
-  const Dim inner = x->type().sizes[1], count = x->type().sizes[0];
-  auto* weight =
-      make("aten::cat", {{"tensors", rows}, {"dim", ir::Attribute(int64_t{0})}}, {width, inner}, {inner, 1});
-  auto* turned = make("aten::t", {{"self", weight}}, {inner, width}, {1, inner});
-  auto* all = make("aten::mm", {{"self", x}, {"mat2", turned}}, {count, width}, {width, 1});
-  Dim start = 0;
-  std::vector<Value*> columns;
-  for (const auto& each : siblings) {
-    columns.push_back(make("aten::slice.Tensor",
-                           {{"self", all},
-                            {"dim", ir::Attribute(int64_t{1})},
-                            {"start", ir::Attribute(int64_t{start})},
-                            {"end", ir::Attribute(int64_t{start + each.width})},
-                            {"step", ir::Attribute(int64_t{1})}},
-                           {count, each.width}, {width, 1}));
-    start += each.width;
-  }
-  for (size_t i = 0; i < siblings.size(); ++i) {
-    replace(graph, siblings[i].product->output(), *columns[i], *columns[i]);
-    graph.erase(*siblings[i].product);
-  }
 }
 
 }  // namespace
@@ -134,13 +54,23 @@ void join_narrow_siblings(ir::Graph& graph, int64_t width) {
   std::vector<const Value*> order;
   for (auto* node : ir::nodes_of(graph)) {
     auto narrow = narrow_of(*node, width);
-    if (!narrow || !can_be_columns(node->output(), narrow->width, graph)) continue;
-    const auto* x = narrow->x;
+    if (!narrow || !keeps_columns(node->output(), narrow->sibling.width) ||
+        !can_be_columns(narrow->sibling, graph))
+      continue;
+    const auto* x = narrow->sibling.x;
     if (!by_input.contains(x)) order.push_back(x);
     by_input[x].push_back(std::move(*narrow));
   }
-  for (const auto* x : order)
-    if (by_input[x].size() > 1) join(graph, by_input[x]);
+  for (const auto* x : order) {
+    if (by_input[x].size() < 2) continue;
+    std::vector<Sibling> siblings;
+    ir::ValueList rows;
+    for (const auto& each : by_input[x]) {
+      siblings.push_back(each.sibling);
+      rows.insert(rows.end(), each.rows.begin(), each.rows.end());
+    }
+    join(graph, siblings, "aten::cat", rows);
+  }
 }
 
 }  // namespace graft::passes

@@ -41,7 +41,7 @@ const std::vector<Pass>& joint_kernel_passes() {
   return passes;
 }
 
-std::vector<Pass> compile_passes(const TargetFacts& target) {
+std::vector<Pass> compile_passes(const TargetFacts& target, const Neighbours& neighbours) {
   return {
       {"plain-creation", make_creation_plain},
       // As the keys are repeated by whom attention is called.
@@ -57,6 +57,9 @@ std::vector<Pass> compile_passes(const TargetFacts& target) {
       {"common-subexpressions", merge_common_subexpressions},
       {"narrow-siblings",
        [width = target.narrow_product](ir::Graph& graph) { join_narrow_siblings(graph, width); }},
+      {"adjacent-siblings",
+       [known = target.joins_adjacent ? neighbours : Neighbours{},
+        rows = target.rows_of_a_kernel](ir::Graph& graph) { join_adjacent_siblings(graph, known, rows); }},
       {"low-rank-siblings",
        [halves = target.halves_low_rank](ir::Graph& graph) { split_low_rank_adds(graph, halves); }},
       // What is joined before is read once.

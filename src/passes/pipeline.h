@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "passes/adjacent_siblings.h"
 
 namespace graft::passes {
 
@@ -23,6 +24,8 @@ struct TargetFacts {
   std::function<int64_t(ir::DType)> rows_of_a_kernel = [](ir::DType) { return 0; };
   /// Products with at most so many columns are worth joining (narrow_siblings.h).
   int64_t narrow_product = 0;
+  /// Whether products with weights that follow each other in memory are worth joining (adjacent_siblings.h).
+  bool joins_adjacent = false;
   /// Products in floats with a side of at most so many have kernels that read halves (float_products.h).
   int64_t short_side = 0;
   /// Whether the adapters of a layer are kernels in two halves (low_rank_siblings.h).
@@ -39,7 +42,7 @@ const std::vector<Pass>& joint_passes();
 /// The same where both become kernels.
 const std::vector<Pass>& joint_kernel_passes();
 /// On each graph that is compiled.
-std::vector<Pass> compile_passes(const TargetFacts& target);
+std::vector<Pass> compile_passes(const TargetFacts& target, const Neighbours& neighbours = {});
 /// The names of all of them, each once, in the order in which they run.
 const std::vector<std::string_view>& pass_names();
 

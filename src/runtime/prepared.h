@@ -20,7 +20,9 @@ namespace graft {
 struct Bindings {
   std::vector<InPlace> in_place;
   std::vector<size_t> frozen;  ///< inputs that seldom change from run to run
-  std::vector<size_t> own;     ///< of these, those that nobody but the program itself can write into
+  /// Inputs, those of a list one after the other in one storage when the program was made.
+  std::vector<std::vector<size_t>> neighbours;
+  std::vector<size_t> own;  ///< of these, those that nobody but the program itself can write into
   /// Memory of results is used again once the caller has let it go. Not where forward and backward take
   /// turns: what the one holds back the other could use.
   bool keep_results = true;

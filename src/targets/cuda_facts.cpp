@@ -20,6 +20,7 @@ const codegen::Limits& limits() {
 const passes::TargetFacts& facts() {
   static const passes::TargetFacts facts{.rows_of_a_kernel = [](ir::DType) { return 2; },
                                          .narrow_product = 64,
+                                         .joins_adjacent = true,
                                          .short_side = 128,
                                          .halves_low_rank = true,
                                          .few_queries = 4};

@@ -204,7 +204,7 @@ class AtenTarget : public Target {
     return limits;
   }
   const passes::TargetFacts& facts() const override {
-    static const passes::TargetFacts facts;
+    static const passes::TargetFacts facts{.joins_adjacent = true};
     return facts;
   }
   CompiledKernels compile(const codegen::Schedule& schedule, const cache::Measuring&) const override {

@@ -509,7 +509,7 @@ TEST(NarrowSiblings, ReshapesOfReshapesSeeTheColumns) {
   %23: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=0, end=2, step=1)
   %24: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=2, end=4, step=1)
   %25: f32[2, 2, 2]{8, 4, 1} = aten::view(self=%23, size=[2, 2, 2])
-  %26: f32[4, 2]{4, 1} = aten::view(self=%23, size=[4, 2])
+  %26: f32[4, 2]{4, 1} = aten::view(self=%25, size=[4, 2])
   %8: f32[4, 5] = aten::mm(self=%26, mat2=%3)
   %9: f32[6, 2]{1, 6} = aten::t(self=%2)
   %11: f32[4, 2] = aten::exp(self=%24)

@@ -1,0 +1,29 @@
+// Products of one matrix with several weights, and how they become one product with all weights, one below
+// the other.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace graft::passes {
+
+struct Sibling {
+  ir::Node* product;  ///< x @ t(weight), and nothing is added
+  ir::Value* x;
+  ir::Value* weight;  ///< [width, inner], row-major
+  ir::Dim width;
+};
+
+std::optional<Sibling> sibling_of(ir::Node& node);
+
+/// Whether all that is done with its product can be done with some columns of a wider one: a view of it must
+/// be one there, too, and results of the graph have strides that a caller can see.
+bool can_be_columns(const Sibling& sibling, const ir::Graph& graph);
+
+/// One product with the weight that `op` makes of `rows`, and columns of it in place of each sibling's.
+void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
+          const ir::ValueList& rows);
+
+}  // namespace graft::passes
