@@ -33,6 +33,10 @@ add_library(graft_options INTERFACE)
 target_compile_options(graft_options INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(graft_options INTERFACE -fpch-preprocess)  # lets ccache see through a precompiled header
+else()
+  # Else the header's file has the times of all that it was made of inside: in a new clone everything would be compiled again, since it is
+  # another one to ccache.
+  target_compile_options(graft_options INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
 endif()
 
 # The options that a sanitizer ("address,undefined") needs to compile and to link, as two lists.

@@ -8,6 +8,7 @@
 #include "io/format/io_error.h"
 #include "io/format/json.h"
 #include "support/log.h"
+#include "support/remove_all.h"
 #include "train/whole_folder.h"
 
 namespace graft::train {
@@ -86,9 +87,9 @@ std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
 void remove_checkpoint(const fs::path& dir) {
   const auto aside = dir.parent_path() / (kUnfinished + dir.filename().string());
   std::error_code error;
-  fs::remove_all(aside, error);
+  remove_all(aside);
   fs::rename(dir, aside, error);
-  if (!error) fs::remove_all(aside, error);
+  if (!error) error = remove_all(aside);
   if (error) log_warning("[train] cannot remove " + dir.string() + ": " + error.message());
 }
 
@@ -103,7 +104,7 @@ RunFolder::RunFolder(fs::path dir, bool writes) : dir_(std::move(dir)) {
   std::vector<fs::path> left;
   for (fs::directory_iterator at(dir_, error), end; !error && at != end; at.increment(error))
     if (at->path().filename().string().starts_with(kUnfinished)) left.push_back(at->path());
-  for (const auto& path : left) fs::remove_all(path, error);
+  for (const auto& path : left) remove_all(path);
 }
 
 std::vector<std::pair<int64_t, fs::path>> RunFolder::checkpoints() const {

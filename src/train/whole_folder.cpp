@@ -7,6 +7,7 @@
 
 #include "io/format/io_error.h"
 #include "support/file_descriptor.h"
+#include "support/remove_all.h"
 
 namespace graft::train {
 namespace fs = std::filesystem;
@@ -26,7 +27,7 @@ void exchange(const fs::path& a, const fs::path& b) {
   auto aside = a;
   aside += ".old";
   std::error_code error;
-  fs::remove_all(aside, error);
+  remove_all(aside);
   fs::rename(b, aside, error);
   if (!error) fs::rename(a, b, error);
   if (!error) fs::rename(aside, a, error);
@@ -38,7 +39,7 @@ void exchange(const fs::path& a, const fs::path& b) {
 void write_whole_folder(const fs::path& unfinished, const fs::path& whole,
                         const std::function<void(const fs::path&)>& write) {
   std::error_code error;
-  fs::remove_all(unfinished, error);
+  remove_all(unfinished);
   try {
     if (!fs::create_directories(unfinished, error)) io::throw_io_error("create", unfinished, error.value());
     write(unfinished);
@@ -51,11 +52,11 @@ void write_whole_folder(const fs::path& unfinished, const fs::path& whole,
       if (error) io::throw_io_error("rename", unfinished, error.value());
     }
   } catch (...) {
-    fs::remove_all(unfinished, error);
+    remove_all(unfinished);
     throw;
   }
   sync(fs::absolute(whole).parent_path());
-  fs::remove_all(unfinished, error);  // what had the name before
+  remove_all(unfinished);  // what had the name before
 }
 
 }  // namespace graft::train

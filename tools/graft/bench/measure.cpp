@@ -9,6 +9,7 @@
 #include "bench/child.h"
 #include "bench/compare.h"
 #include "command.h"
+#include "support/remove_all.h"
 
 namespace graft::cli::bench {
 namespace {
@@ -115,8 +116,7 @@ class RowRun {
   }
   ~RowRun() {
     running_.clear();
-    std::error_code none;
-    fs::remove_all(folder_, none);
+    remove_all(folder_);
   }
   RowRun(const RowRun&) = delete;
   RowRun& operator=(const RowRun&) = delete;
