@@ -50,14 +50,15 @@ void split(ir::Graph& graph, const std::vector<Node*>& siblings) {
   lower.set_scope(first.scope());
   for (size_t i = 0; i < siblings.size(); ++i) {
     auto& add = *siblings[i];
-    auto& lift = graph.add_node("graft::low_rank_lift",
-                                {{"self", ir::value_of(add, "self")},
-                                 {"t", &lower.output()},
-                                 {"b", *ir::values_of(add, "b")},
-                                 {"table", table},
-                                 {"slots", ir::Attribute(*ir::ints_of(add, "slots"))},
-                                 {"columns", ir::Attribute(columns[i])}},
-                                {add.output().type()}, &add);
+    std::vector<ir::NamedArgument> arguments{{"self", ir::value_of(add, "self")},
+                                             {"t", &lower.output()},
+                                             {"b", *ir::values_of(add, "b")},
+                                             {"table", table},
+                                             {"slots", ir::Attribute(*ir::ints_of(add, "slots"))},
+                                             {"columns", ir::Attribute(columns[i])}};
+    if (const auto places = ir::ints_of(add, "places"))
+      arguments.push_back({"places", ir::Attribute(*places)});
+    auto& lift = graph.add_node("graft::low_rank_lift", std::move(arguments), {add.output().type()}, &add);
     lift.set_scope(add.scope());
     graph.replace_uses(add.output(), lift.output());
     graph.erase(add);

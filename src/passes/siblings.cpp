@@ -78,6 +78,51 @@ Node& first_of(const ir::Graph& graph, const std::vector<Sibling>& siblings) {
   throw std::logic_error("siblings are not of this graph");
 }
 
+/// The adapters of all siblings on the product of all, in front of `before`; the product where there are
+/// none.
+Value* with_adapters(ir::Graph& graph, const std::vector<Sibling>& siblings, Value* product, Node* before) {
+  ir::ValueList a, b, scaling;
+  std::vector<int64_t> slots, places;
+  const Node* any = nullptr;
+  Dim start = 0;
+  for (const auto& each : siblings) {
+    if (const auto* add = each.adapters) {
+      any = add;
+      const auto& more = *ir::values_of(*add, "b");
+      std::ranges::copy(*ir::values_of(*add, "a"), std::back_inserter(a));
+      std::ranges::copy(more, std::back_inserter(b));
+      std::ranges::copy(*ir::values_of(*add, "scaling"), std::back_inserter(scaling));
+      std::ranges::copy(*ir::ints_of(*add, "slots"), std::back_inserter(slots));
+      places.insert(places.end(), more.size(), start);
+    }
+    start += each.width;
+  }
+  if (!any) return product;
+  auto& node = graph.add_node("graft::low_rank_add",
+                              {{"self", product},
+                               {"x", siblings.front().x},
+                               {"a", a},
+                               {"b", b},
+                               {"scaling", scaling},
+                               {"table", ir::value_of(*any, "table")},
+                               {"slots", ir::Attribute(slots)},
+                               {"places", ir::Attribute(places)}},
+                              {product->type()}, before);
+  node.set_scope(any->scope());
+  return &node.output();
+}
+
+/// With the reshapes between the product and its adapters.
+void erase_with_adapters(ir::Graph& graph, const Sibling& sibling) {
+  auto* node = sibling.adapters ? sibling.adapters : sibling.product;
+  while (node != sibling.product) {
+    auto* before = ir::value_of(*node, "self")->producer();
+    graph.erase(*node);
+    node = before;
+  }
+  graph.erase(*sibling.product);
+}
+
 }  // namespace
 
 std::optional<Sibling> sibling_of(ir::Node& node) {
@@ -91,7 +136,7 @@ std::optional<Sibling> sibling_of(ir::Node& node) {
 }
 
 bool can_be_columns(const Sibling& sibling, const ir::Graph& graph) {
-  return sibling.width > 0 && views_can_be_columns(sibling.product->output(), sibling.width, graph);
+  return sibling.width > 0 && views_can_be_columns(sibling.result(), sibling.width, graph);
 }
 
 void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
@@ -116,6 +161,7 @@ void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::str
   auto* weight = make(op, std::move(arguments), {wide, inner}, {inner, 1});
   auto* turned = make("aten::t", {{"self", weight}}, {inner, wide}, {1, inner});
   auto* all = make("aten::mm", {{"self", x}, {"mat2", turned}}, {count, wide}, {wide, 1});
+  all = with_adapters(graph, siblings, all, &first);
   Dim start = 0;
   std::vector<Value*> columns;  // before the first product goes, whose place they take
   for (const auto& each : siblings) {
@@ -130,9 +176,9 @@ void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::str
   }
   for (size_t i = 0; i < siblings.size(); ++i) {
     const auto& each = siblings[i];
-    graph.replace_uses(each.product->output(), *columns[i]);
-    graph.erase(*each.product);
+    graph.replace_uses(each.result(), *columns[i]);
     widen_views(graph, *columns[i], each.width, wide);
+    erase_with_adapters(graph, each);
   }
 }
 

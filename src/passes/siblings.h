@@ -14,6 +14,10 @@ struct Sibling {
   ir::Value* x;
   ir::Value* weight;  ///< [width, inner], row-major
   ir::Dim width;
+  ir::Node* adapters = nullptr;  ///< graft::low_rank_add, which alone reads the product, or none
+
+  /// What others read.
+  ir::Value& result() const { return adapters ? adapters->output() : product->output(); }
 };
 
 std::optional<Sibling> sibling_of(ir::Node& node);
@@ -22,7 +26,8 @@ std::optional<Sibling> sibling_of(ir::Node& node);
 /// be one there, too, and results of the graph have strides that a caller can see.
 bool can_be_columns(const Sibling& sibling, const ir::Graph& graph);
 
-/// One product with the weight that `op` makes of `rows`, and columns of it in place of each sibling's.
+/// One product with the weight that `op` makes of `rows`, and columns of it in place of each sibling's, or of
+/// what adapters make of it.
 void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
           const ir::ValueList& rows);
 

@@ -39,24 +39,31 @@ at::Tensor& low_rank_lower_into(const at::Tensor& x, Tensors a, Tensors scaling,
 }
 
 at::Tensor& low_rank_lift_into(const at::Tensor& y, const at::Tensor& t, Tensors b, const at::Tensor& table,
-                               Numbers slots, Numbers columns, at::Tensor& out) {
-  auto sum = y;
+                               Numbers slots, Numbers columns, Numbers places, at::Tensor& out) {
+  auto sum = y.to(at::result_type(y, t), /*non_blocking=*/false, /*copy=*/true);
   for (size_t i = 0; i < b.size(); ++i) {
     const auto mask = mask_of(table, slots[i], y.size(0));
     const auto low = chosen(mask, t.narrow(1, columns[i], b[i].size(1)));
-    sum = sum + chosen(mask, at::linear(low, b[i]));
+    sum.narrow(1, places.empty() ? 0 : places[i], b[i].size(0)).add_(chosen(mask, at::linear(low, b[i])));
   }
   return out.copy_(sum);
 }
 
+std::vector<int64_t> columns_between(Tensors a) {
+  std::vector<int64_t> columns;
+  int64_t width = 0;
+  for (const auto& each : a) {
+    columns.push_back(width);
+    width += each.size(0);
+  }
+  return columns;
+}
+
 at::Tensor& low_rank_add_into(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Tensors scaling,
-                              const at::Tensor& table, Numbers slots, at::Tensor& out) {
+                              const at::Tensor& table, Numbers slots, Numbers places, at::Tensor& out) {
   auto t = at::empty({x.size(0), ranks_of(a)}, a[0].options());
   low_rank_lower_into(x, a, scaling, table, slots, t);
-  std::vector<int64_t> columns{0};
-  for (const auto& each : a) columns.push_back(columns.back() + each.size(0));
-  columns.pop_back();
-  return low_rank_lift_into(y, t, b, table, slots, columns, out);
+  return low_rank_lift_into(y, t, b, table, slots, columns_between(a), places, out);
 }
 
 namespace {
@@ -67,10 +74,10 @@ auto into(const char* name) {
 }
 
 at::Tensor low_rank_add(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Tensors scaling,
-                        const at::Tensor& table, Numbers slots) {
+                        const at::Tensor& table, Numbers slots, Numbers places) {
   static const auto op = into<decltype(low_rank_add_into)>("graft::low_rank_add");
   auto out = at::empty_like(y, at::MemoryFormat::Contiguous);
-  return op.call(y, x, a, b, scaling, table, slots, out);
+  return op.call(y, x, a, b, scaling, table, slots, places, out);
 }
 
 at::Tensor low_rank_lower(const at::Tensor& x, Tensors a, Tensors scaling, const at::Tensor& table,
@@ -81,10 +88,10 @@ at::Tensor low_rank_lower(const at::Tensor& x, Tensors a, Tensors scaling, const
 }
 
 at::Tensor low_rank_lift(const at::Tensor& y, const at::Tensor& t, Tensors b, const at::Tensor& table,
-                         Numbers slots, Numbers columns) {
+                         Numbers slots, Numbers columns, Numbers places) {
   static const auto op = into<decltype(low_rank_lift_into)>("graft::low_rank_lift");
   auto out = at::empty_like(y, at::MemoryFormat::Contiguous);
-  return op.call(y, t, b, table, slots, columns, out);
+  return op.call(y, t, b, table, slots, columns, places, out);
 }
 
 }  // namespace
@@ -92,20 +99,20 @@ at::Tensor low_rank_lift(const at::Tensor& y, const at::Tensor& t, Tensors b, co
 TORCH_LIBRARY_FRAGMENT(graft, m) {
   m.def(
       "low_rank_add(Tensor self, Tensor x, Tensor[] a, Tensor[] b, Tensor[] scaling, Tensor table, "
-      "int[] slots) -> Tensor");
+      "int[] slots, int[] places=[]) -> Tensor");
   m.def(
       "low_rank_add.out(Tensor self, Tensor x, Tensor[] a, Tensor[] b, Tensor[] scaling, Tensor table, "
-      "int[] slots, *, Tensor(a!) out) -> Tensor(a!)");
+      "int[] slots, int[] places=[], *, Tensor(a!) out) -> Tensor(a!)");
   m.def("low_rank_lower(Tensor x, Tensor[] a, Tensor[] scaling, Tensor table, int[] slots) -> Tensor");
   m.def(
       "low_rank_lower.out(Tensor x, Tensor[] a, Tensor[] scaling, Tensor table, int[] slots, *, "
       "Tensor(a!) out) -> Tensor(a!)");
   m.def(
-      "low_rank_lift(Tensor self, Tensor t, Tensor[] b, Tensor table, int[] slots, int[] columns) -> "
-      "Tensor");
+      "low_rank_lift(Tensor self, Tensor t, Tensor[] b, Tensor table, int[] slots, int[] columns, int[] "
+      "places=[]) -> Tensor");
   m.def(
-      "low_rank_lift.out(Tensor self, Tensor t, Tensor[] b, Tensor table, int[] slots, int[] columns, *, "
-      "Tensor(a!) out) -> Tensor(a!)");
+      "low_rank_lift.out(Tensor self, Tensor t, Tensor[] b, Tensor table, int[] slots, int[] columns, int[] "
+      "places=[], *, Tensor(a!) out) -> Tensor(a!)");
 }
 
 TORCH_LIBRARY_IMPL(graft, CompositeExplicitAutograd, m) {

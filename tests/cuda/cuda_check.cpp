@@ -356,7 +356,7 @@ std::string float_mm() {
 /// several, in its own memory and upon what it adds to.
 std::string low_rank_add() {
   using Into = Tensor&(const Tensor&, const Tensor&, at::TensorList, at::TensorList, at::TensorList,
-                       const Tensor&, at::IntArrayRef, Tensor&);
+                       const Tensor&, at::IntArrayRef, at::IntArrayRef, Tensor&);
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("graft::low_rank_add", "out").typed<Into>();
   const std::vector<std::vector<int64_t>> sizes = {// batch, rows of each, in, out, adapters, highest rank
@@ -394,7 +394,7 @@ std::string low_rank_add() {
           bound = bound + delta(true);
         }
         auto got = upon ? y.clone() : at::empty_like(y);
-        op.call(upon ? got : y, x, a, b, scaling, table, slots, got);
+        op.call(upon ? got : y, x, a, b, scaling, table, slots, {}, got);
         const double share = dtype == at::kFloat ? 1e-5 : dtype == at::kHalf ? 2e-3 : 1.6e-2;
         const bool right = at::where(want.isfinite() & bound.isfinite(),
                                      (wide(got) - want).abs().le(share * want.abs() + 2e-5 * bound + 1e-30),
@@ -405,6 +405,29 @@ std::string low_rank_add() {
           return std::to_string(rows) + " x " + std::to_string(in) + " x " + std::to_string(out) +
                  ", adapters " + std::to_string(count) + ", " + at::toString(dtype) + ": off by " +
                  std::to_string((wide(got) - want).nan_to_num(0, 0, 0).abs().max().item<double>());
+        // The same for two layers side by side, of which the second has the adapters of the first half.
+        const auto beside = numbers(4, {rows, out}, dtype), both = at::cat({y, beside}, 1);
+        std::vector<int64_t> places(static_cast<size_t>(count), 0);
+        std::fill_n(places.begin(), count / 2, out);
+        auto one = at::empty_like(y), other = at::empty_like(y),
+             joined = upon ? both.clone() : at::empty_like(both);
+        const auto part = [&](const auto& all, int64_t from, int64_t to) {
+          return std::vector(all.begin() + from, all.begin() + to);
+        };
+        const auto half = count / 2;
+        op.call(y, x, part(a, half, count), part(b, half, count), part(scaling, half, count), table,
+                part(slots, half, count), {}, one);
+        if (half)
+          op.call(beside, x, part(a, 0, half), part(b, 0, half), part(scaling, 0, half), table,
+                  part(slots, 0, half), {}, other);
+        else
+          other.copy_(beside);
+        op.call(upon ? joined : both, x, a, b, scaling, table, slots, places, joined);
+        // Fewer adapters at a time have other blocks, which add in another order.
+        const double rounding = 4e-5 * at::where(bound.isfinite(), bound, 0.0).max().item<double>();
+        if (!at::allclose(joined, at::cat({one, other}, 1), share, rounding, /*equal_nan=*/true))
+          return std::to_string(rows) + " x " + std::to_string(out) + ", two layers, adapters " +
+                 std::to_string(count) + ", " + at::toString(dtype);
       }
   return "";
 }

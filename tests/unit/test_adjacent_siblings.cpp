@@ -9,6 +9,7 @@
 #include "ir/verifier.h"
 #include "passes/adjacent_siblings.h"
 #include "passes/dead_code.h"
+#include "passes/low_rank_siblings.h"
 #include "runtime/side_by_side.h"
 #include "targets/reference/interpreter.h"
 
@@ -146,6 +147,47 @@ TEST(AdjacentSiblings, StayApartWhereColumnsWouldBeSeenOrWrittenOver) {
                 "%9: f32[12] = aten::view(self=%7, size=[12])\n  %8: f32[12] = aten::exp(self=%9)"),
            "return (%8)", "return (%5, %8)");
   EXPECT_TRUE(is_as_before(flat.c_str(), {{1, 2}}));
+}
+
+/// Queries with two adapters, keys with none, values with one.
+constexpr const char* adapted =
+    R"(graph(%0 "x": f32[6, 16], %1 "q": f32[8, 16], %2 "k": f32[4, 16], %3 "v": f32[4, 16], %4 "a": f32[2, 16], %5 "b": f32[8, 2], %6 "c": f32[3, 16], %7 "d": f32[8, 3], %8 "e": f32[1, 16], %9 "f": f32[4, 1], %10 "s": f32[], %11 "z": f32[], %12 "table": bool[2, 4]) {
+  %13: f32[16, 8]{1, 16} = aten::t(self=%1)
+  %14: f32[6, 8] = aten::mm(self=%0, mat2=%13)
+  %15: f32[2, 3, 8] = aten::view(self=%14, size=[2, 3, 8])
+  %16: f32[6, 8] = aten::view(self=%15, size=[6, 8])
+  %17: f32[6, 8] = graft::low_rank_add(self=%16, x=%0, a=tensors[%4, %6], b=tensors[%5, %7], scaling=tensors[%10, %11], table=%12, slots=[0, 3])
+  %18: f32[16, 4]{1, 16} = aten::t(self=%2)
+  %19: f32[6, 4] = aten::mm(self=%0, mat2=%18)
+  %20: f32[16, 4]{1, 16} = aten::t(self=%3)
+  %21: f32[6, 4] = aten::mm(self=%0, mat2=%20)
+  %22: f32[6, 4] = graft::low_rank_add(self=%21, x=%0, a=tensors[%8], b=tensors[%9], scaling=tensors[%10], table=%12, slots=[1])
+  %23: f32[2, 3, 2, 4] = aten::view(self=%17, size=[2, 3, 2, 4])
+  %24: f32[2, 3, 2, 4] = aten::exp(self=%23)
+  %25: f32[6, 4] = aten::mul.Tensor(self=%19, other=%22)
+  return (%24, %25)
+}
+)";
+
+TEST(AdjacentSiblings, HaveTheirAdaptersTogether) {
+  const auto text = text_of(adapted, {{1, 2, 3}});
+  for (const char* line :
+       {"f32[6, 16] = graft::low_rank_add(", "a=tensors[%4, %6, %8], b=tensors[%5, %7, %9]",
+        "scaling=tensors[%10, %11, %10]", "slots=[0, 3, 1], places=[0, 0, 12]",
+        "f32[2, 3, 2, 4]{48, 16, 4, 1} = aten::view"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  EXPECT_EQ(text.find("low_rank_add("), text.rfind("low_rank_add(")) << text;
+  const auto before = ir::parse(adapted);
+  at::manual_seed(5);
+  auto inputs = inputs_of(before);
+  inputs[12] = at::tensor({1, 0, 1, 0, 1, 1, 0, 1}).view({2, 4}).to(at::kBool);
+  for (const bool halves : {false, true}) {
+    auto graph = ir::parse(text);
+    split_low_rank_adds(graph, halves);
+    ir::verify(graph);
+    const auto want = ref::interpret(before, inputs, {}), got = ref::interpret(graph, inputs, {});
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::allclose(got[i], want[i], 1e-5, 1e-5)) << i;
+  }
 }
 
 TEST(SideBySide, IsAViewWhereItCanBe) {

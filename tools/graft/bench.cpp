@@ -24,7 +24,7 @@
 #include "command.h"
 #include "graft/version.h"
 #include "io/format/atomic_file.h"
-#include "support/remove_all.h"
+#include "support/remove_folder.h"
 
 namespace graft::cli {
 namespace {
@@ -47,7 +47,7 @@ class ScratchFolder {
     if (!::mkdtemp(name.data())) throw Error("[bench] cannot make a folder like " + name);
     path_ = name;
   }
-  ~ScratchFolder() { remove_all(path_); }
+  ~ScratchFolder() { remove_folder(path_); }
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   const fs::path& path() const { return path_; }

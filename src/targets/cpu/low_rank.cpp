@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/low_rank_add.h"
 #include "targets/cpu/torch_threads.h"
 
 namespace graft::cpu {
@@ -85,12 +86,15 @@ void add_runs(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Te
 }
 
 at::Tensor& low_rank_add(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Tensors scaling,
-                         const at::Tensor& table, at::IntArrayRef slots, at::Tensor& out) {
+                         const at::Tensor& table, at::IntArrayRef slots, at::IntArrayRef places,
+                         at::Tensor& out) {
   TORCH_CHECK(x.dim() == 2 && y.dim() == 2 && x.size(0) == y.size(0) && out.sizes() == y.sizes() &&
                   out.is_contiguous() && table.dim() == 2 && table.size(0) > 0 &&
                   x.size(0) % table.size(0) == 0,
               "graft::low_rank_add: ", x.sizes(), " and ", y.sizes(), " for a table of ", table.sizes());
   if (out.numel() == 0) return out;
+  // Products side by side are a GPU's.
+  if (!places.empty()) return runtime::low_rank_add_into(y, x, a, b, scaling, table, slots, places, out);
   const bool in_place = out.const_data_ptr() == y.const_data_ptr() && out.strides() == y.strides();
   if (!in_place) out.copy_(y);
   add_runs(out, x.contiguous(), a, b, scaling, runs_of(table, slots, x.size(0)));

@@ -36,7 +36,7 @@ LowRankChoice choice_of(const at::Tensor& table, int64_t rows) {
           .each = static_cast<int32_t>(rows / table.size(0))};
 }
 
-/// Adds an adapter, but for its A and B. Its number.
+/// Adds an adapter, but for its A and B and its columns of y. Its number.
 int32_t add(LowRankAdapters& all, int64_t slot, int64_t rank, int64_t first) {
   all.slot[all.count] = static_cast<int32_t>(slot);
   all.rank[all.count] = static_cast<int32_t>(rank);
@@ -120,34 +120,59 @@ void launch_lift(const at::Tensor& out, const at::Tensor& y, const at::Tensor& t
                            arguments, stream_of(out));
 }
 
+/// Whether each adapter's columns of y are those of whole blocks, but for the last of y.
+bool are_whole_blocks(Numbers places, Tensors b, int64_t columns) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto end = places[i] + b[i].size(0);
+    if (places[i] % spread_columns != 0 || (end % spread_columns != 0 && end != columns)) return false;
+  }
+  return true;
+}
+
 at::Tensor& lift(const at::Tensor& y, const at::Tensor& t, Tensors b, const at::Tensor& table, Numbers slots,
-                 Numbers columns, at::Tensor& out) {
+                 Numbers columns, Numbers places, at::Tensor& out);
+
+/// Layer by layer, where a block would have columns of two.
+at::Tensor& lift_apart(const at::Tensor& y, const at::Tensor& t, Tensors b, const at::Tensor& table,
+                       Numbers slots, Numbers columns, Numbers places, at::Tensor& out) {
+  if (out.const_data_ptr() != y.const_data_ptr()) out.copy_(y);
+  for (size_t i = 0, count = 0; i < b.size(); i += count) {
+    for (count = 1; i + count < b.size() && places[i + count] == places[i];) ++count;
+    auto layer = out.narrow(1, places[i], b[i].size(0));
+    lift(layer, t, b.slice(i, count), table, slots.slice(i, count), columns.slice(i, count), {}, layer);
+  }
+  return out;
+}
+
+at::Tensor& lift(const at::Tensor& y, const at::Tensor& t, Tensors b, const at::Tensor& table, Numbers slots,
+                 Numbers columns, Numbers places, at::Tensor& out) {
+  if (!are_whole_blocks(places, b, y.size(1))) return lift_apart(y, t, b, table, slots, columns, places, out);
   const bool fits = has_matrix_units() && is_large(y) && is_large(out) && is_between(t) && is_table(table) &&
                     y.scalar_type() == out.scalar_type() && std::ranges::all_of(b, is_dense_float) &&
                     blocks_of(y.size(1), spread_columns) <= most_blocks;
-  if (!fits) return runtime::low_rank_lift_into(y, t, b, table, slots, columns, out);
+  if (!fits) return runtime::low_rank_lift_into(y, t, b, table, slots, columns, places, out);
   auto choice = choice_of(table, y.size(0));
   auto sum = y;  // rounded more than once where there are more adapters than a launch takes
   for (size_t i = 0; i < b.size(); sum = out) {
     LowRankAdapters adapters{};
-    for (; i < b.size() && adapters.count < most_adapters; ++i)
-      adapters.b[add(adapters, slots[i], b[i].size(1), columns[i])] = b[i].const_data_ptr<float>();
+    for (; i < b.size() && adapters.count < most_adapters; ++i) {
+      const auto rank = b[i].size(1), place = places.empty() ? 0 : places[i];
+      const auto number = add(adapters, slots[i], rank, columns[i]);
+      adapters.b[number] = b[i].const_data_ptr<float>();
+      adapters.begin[number] = static_cast<int32_t>(place);
+      adapters.end[number] = static_cast<int32_t>(place + b[i].size(0));
+    }
     launch_lift(out, sum, t, adapters, choice);
   }
   return out;
 }
 
 at::Tensor& low_rank_add(const at::Tensor& y, const at::Tensor& x, Tensors a, Tensors b, Tensors scaling,
-                         const at::Tensor& table, Numbers slots, at::Tensor& out) {
-  std::vector<int64_t> columns;
-  int64_t width = 0;
-  for (const auto& each : a) {
-    columns.push_back(width);
-    width += each.size(0);
-  }
-  auto t = at::empty({x.size(0), width}, a[0].options());
+                         const at::Tensor& table, Numbers slots, Numbers places, at::Tensor& out) {
+  const auto columns = runtime::columns_between(a);
+  auto t = at::empty({x.size(0), columns.back() + a.back().size(0)}, a[0].options());
   lower(x, a, scaling, table, slots, t);
-  return lift(y, t, b, table, slots, columns, out);
+  return lift(y, t, b, table, slots, columns, places, out);
 }
 
 }  // namespace

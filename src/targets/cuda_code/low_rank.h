@@ -12,10 +12,12 @@ namespace graft::cuda {
 constexpr int most_adapters = 64;
 
 /// As the kernels have them: A [rank, in] and B [out, rank] with no gaps, a number, the column of the routing
-/// table, and where the adapter's columns are in what lies between A and B.
+/// table, where the adapter's columns are in what lies between A and B, and which columns of y it adds to:
+/// those of whole blocks.
 struct LowRankAdapters {
   const float *a[most_adapters], *b[most_adapters], *scaling[most_adapters];
-  int32_t slot[most_adapters], rank[most_adapters], first[most_adapters];
+  int32_t slot[most_adapters], rank[most_adapters], first[most_adapters], begin[most_adapters],
+      end[most_adapters];
   int32_t count;
 };
 

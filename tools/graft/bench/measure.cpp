@@ -9,7 +9,7 @@
 #include "bench/child.h"
 #include "bench/compare.h"
 #include "command.h"
-#include "support/remove_all.h"
+#include "support/remove_folder.h"
 
 namespace graft::cli::bench {
 namespace {
@@ -116,7 +116,7 @@ class RowRun {
   }
   ~RowRun() {
     running_.clear();
-    remove_all(folder_);
+    remove_folder(folder_);
   }
   RowRun(const RowRun&) = delete;
   RowRun& operator=(const RowRun&) = delete;

@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "support/remove_all.h"
+#include "support/remove_folder.h"
 #include "temp_dir.h"
 
 namespace graft {
@@ -16,30 +16,30 @@ void write(const fs::path& path) {
   std::ofstream(path) << "x";
 }
 
-TEST(RemoveAll, TakesAFolderWithAllThatIsInIt) {
+TEST(RemoveFolder, TakesAFolderWithAllThatIsInIt) {
   const TempDir dir;
   write(dir.path() / "a" / "b" / "c" / "file");
   write(dir.path() / "a" / "file");
   write(dir.path() / "outside" / "file");
   fs::create_directory_symlink(dir.path() / "outside", dir.path() / "a" / "link");
   fs::create_symlink("nowhere", dir.path() / "a" / "broken");
-  EXPECT_FALSE(remove_all(dir.path() / "a"));
+  EXPECT_FALSE(remove_folder(dir.path() / "a"));
   EXPECT_FALSE(fs::exists(dir.path() / "a"));
   EXPECT_TRUE(fs::exists(dir.path() / "outside" / "file"));
 }
 
-TEST(RemoveAll, TakesAFileALinkAndWhatIsNotThere) {
+TEST(RemoveFolder, TakesAFileALinkAndWhatIsNotThere) {
   const TempDir dir;
   write(dir.path() / "file");
   fs::create_symlink("file", dir.path() / "link");
-  EXPECT_FALSE(remove_all(dir.path() / "link"));
+  EXPECT_FALSE(remove_folder(dir.path() / "link"));
   EXPECT_TRUE(fs::exists(dir.path() / "file"));
-  EXPECT_FALSE(remove_all(dir.path() / "file"));
+  EXPECT_FALSE(remove_folder(dir.path() / "file"));
   EXPECT_FALSE(fs::exists(dir.path() / "file"));
-  EXPECT_FALSE(remove_all(dir.path() / "file"));
+  EXPECT_FALSE(remove_folder(dir.path() / "file"));
 }
 
-TEST(RemoveAll, SaysWhatCannotBeRemoved) { EXPECT_TRUE(remove_all("/proc/self/fd")); }
+TEST(RemoveFolder, SaysWhatCannotBeRemoved) { EXPECT_TRUE(remove_folder("/proc/self/fd")); }
 
 }  // namespace
 }  // namespace graft

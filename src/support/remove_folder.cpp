@@ -1,4 +1,4 @@
-#include "support/remove_all.h"
+#include "support/remove_folder.h"
 
 #include <ftw.h>
 
@@ -7,7 +7,7 @@
 
 namespace graft {
 
-std::error_code remove_all(const std::filesystem::path& path) {
+std::error_code remove_folder(const std::filesystem::path& path) {
   constexpr int most_open = 16;
   const auto remove = [](const char* each, const struct stat*, int, struct FTW*) {
     return std::remove(each);
