@@ -185,8 +185,21 @@ at::Tensor PreTrainedModel::input_embeddings(const at::Tensor&) const {
   throw UsageError("[models] " + architecture_ + " takes no input_ids, so it has no embeddings of them");
 }
 
-at::ScalarType PreTrainedModel::dtype() const { return parameters().front().scalar_type(); }
-at::Device PreTrainedModel::device() const { return parameters().front().device(); }
+namespace {
+
+/// The first of parameters(), which collects all of them with their names: a millisecond and more for a model
+/// with adapters, and a call asks for its device.
+at::Tensor first_parameter(const torch::nn::Module& module) {
+  if (const auto own = module.parameters(/*recurse=*/false); !own.empty()) return own.front();
+  for (const auto& child : module.children())
+    if (const auto found = first_parameter(*child); found.defined()) return found;
+  return {};
+}
+
+}  // namespace
+
+at::ScalarType PreTrainedModel::dtype() const { return first_parameter(*this).scalar_type(); }
+at::Device PreTrainedModel::device() const { return first_parameter(*this).device(); }
 
 std::vector<std::pair<std::string, at::Tensor>> PreTrainedModel::unique_parameters() const {
   std::unordered_set<const void*> seen;
