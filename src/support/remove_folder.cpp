@@ -7,15 +7,15 @@
 
 namespace graft {
 
-std::error_code remove_folder(const std::filesystem::path& path) {
+void remove_folder(const std::filesystem::path& path, std::error_code& error) {
   constexpr int most_open = 16;
   const auto remove = [](const char* each, const struct stat*, int, struct FTW*) {
     return std::remove(each);
   };
   errno = 0;
   // What a folder holds comes before it, and links are not followed.
-  if (::nftw(path.c_str(), remove, most_open, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return {};
-  return {errno, std::generic_category()};
+  const bool done = ::nftw(path.c_str(), remove, most_open, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT;
+  error = done ? std::error_code() : std::error_code(errno, std::generic_category());
 }
 
 }  // namespace graft

@@ -10,6 +10,6 @@ namespace graft {
 ///
 /// Not std::filesystem::remove_all: libtorch exports one of its own, which a program may be given instead of
 /// the standard library's. That of torch 2.11 for CUDA crashes.
-std::error_code remove_folder(const std::filesystem::path& path);
+void remove_folder(const std::filesystem::path& path, std::error_code& error);
 
 }  // namespace graft

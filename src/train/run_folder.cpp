@@ -87,9 +87,9 @@ std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
 void remove_checkpoint(const fs::path& dir) {
   const auto aside = dir.parent_path() / (kUnfinished + dir.filename().string());
   std::error_code error;
-  remove_folder(aside);
+  remove_folder(aside, error);
   fs::rename(dir, aside, error);
-  if (!error) error = remove_folder(aside);
+  if (!error) remove_folder(aside, error);
   if (error) log_warning("[train] cannot remove " + dir.string() + ": " + error.message());
 }
 
@@ -104,7 +104,7 @@ RunFolder::RunFolder(fs::path dir, bool writes) : dir_(std::move(dir)) {
   std::vector<fs::path> left;
   for (fs::directory_iterator at(dir_, error), end; !error && at != end; at.increment(error))
     if (at->path().filename().string().starts_with(kUnfinished)) left.push_back(at->path());
-  for (const auto& path : left) remove_folder(path);
+  for (const auto& path : left) remove_folder(path, error);
 }
 
 std::vector<std::pair<int64_t, fs::path>> RunFolder::checkpoints() const {

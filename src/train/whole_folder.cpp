@@ -27,7 +27,7 @@ void exchange(const fs::path& a, const fs::path& b) {
   auto aside = a;
   aside += ".old";
   std::error_code error;
-  remove_folder(aside);
+  remove_folder(aside, error);
   fs::rename(b, aside, error);
   if (!error) fs::rename(a, b, error);
   if (!error) fs::rename(aside, a, error);
@@ -39,7 +39,7 @@ void exchange(const fs::path& a, const fs::path& b) {
 void write_whole_folder(const fs::path& unfinished, const fs::path& whole,
                         const std::function<void(const fs::path&)>& write) {
   std::error_code error;
-  remove_folder(unfinished);
+  remove_folder(unfinished, error);
   try {
     if (!fs::create_directories(unfinished, error)) io::throw_io_error("create", unfinished, error.value());
     write(unfinished);
@@ -52,11 +52,11 @@ void write_whole_folder(const fs::path& unfinished, const fs::path& whole,
       if (error) io::throw_io_error("rename", unfinished, error.value());
     }
   } catch (...) {
-    remove_folder(unfinished);
+    remove_folder(unfinished, error);
     throw;
   }
   sync(fs::absolute(whole).parent_path());
-  remove_folder(unfinished);  // what had the name before
+  remove_folder(unfinished, error);  // what had the name before
 }
 
 }  // namespace graft::train

@@ -116,7 +116,8 @@ class RowRun {
   }
   ~RowRun() {
     running_.clear();
-    remove_folder(folder_);
+    std::error_code none;
+    remove_folder(folder_, none);
   }
   RowRun(const RowRun&) = delete;
   RowRun& operator=(const RowRun&) = delete;
