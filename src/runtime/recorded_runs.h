@@ -3,8 +3,8 @@
 //
 // A recording has fixed addresses. Inputs that lie where they lay are read there, others are copied to where
 // the recording expects them. Results lie in memory of the recording: while a caller has them, that recording
-// is not used. A second one takes its turn (a loop has the last result while it asks for the next), and where
-// that is not free either, the run goes the plain way.
+// is not used; a few numbers are copied for the caller. A second one takes its turn (a loop has the last
+// result while it asks for the next), and where that is not free either, the run goes the plain way.
 //
 // A run that uses fewer adapters than another launches less: it has recordings of its own. Until there is
 // one, a recording that does more gives the same results.

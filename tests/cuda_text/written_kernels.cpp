@@ -5,6 +5,20 @@
 
 #include <vector>
 
+// All of it, or one part: -DONLY=rows.
+#define PART_all 1
+#define PART_attention 2
+#define PART_rows 3
+#define PART_products 4
+#define PART_adapters 5
+#define NUMBER(part) PART_##part
+#define NUMBER_OF(part) NUMBER(part)
+#ifndef ONLY
+#define ONLY all
+#endif
+#define HAS(part) (NUMBER_OF(ONLY) == PART_all || NUMBER_OF(ONLY) == PART_##part)
+
+#if HAS(attention)
 #define attend attend0
 #define join_parts join0
 namespace n0 {
@@ -33,6 +47,8 @@ namespace n3 {
 }
 #undef attend
 #undef join_parts
+#endif
+#if HAS(rows)
 #define write_rows write_rows1
 namespace r1 {
 #include "rows1.inc"
@@ -59,6 +75,8 @@ namespace r16 {
 }
 #undef write_rows
 
+#endif
+#if HAS(products)
 #define dots dots0
 namespace dots_0 {
 #include "narrow_dots0.inc"
@@ -94,6 +112,8 @@ namespace sums_1 {
 #include "narrow_sums1.inc"
 }
 #undef sums
+#endif
+#if HAS(adapters)
 #define lower lower0
 namespace lower_0 {
 #include "low_rank_lower0.inc"
@@ -114,6 +134,7 @@ namespace lift_1 {
 #include "low_rank_lift1.inc"
 }
 #undef lift
+#endif
 
 static int wrong = 0, checked = 0;
 
@@ -441,6 +462,7 @@ static void check_low_rank(int bands, std::vector<int> ranks, int across, bool i
   }
 }
 
+#if HAS(products)
 static void check_narrow_products() {
   for (const bool wide : {false, true}) {
     const int narrow = wide ? 36 : 8;
@@ -456,12 +478,16 @@ static void check_narrow_products() {
     }
   }
 }
+#endif
 
+#if HAS(adapters)
 static void check_adapters() {
   check_low_rank(2, {16, 4, 8, 36}, 16, true, bf16_to_float, float_to_bf16, lower_0::lower0, lift_0::lift0);
   check_low_rank(1, {3, 16, 1, 40}, 32, false, as_float, as_float, lower_1::lower1, lift_1::lift1);
 }
+#endif
 
+#if HAS(attention)
 static void check_attention() {
   const Sizes sizes[] = {{1, 2, 4, 1, 70, 1}, {2, 1, 3, 2, 1, 1}, {1, 2, 1, 1, 33, 1}, {1, 1, 5, 1, 150, 3}};
   for (const auto& s : sizes)
@@ -476,7 +502,9 @@ static void check_attention() {
                              biased);
     }
 }
+#endif
 
+#if HAS(rows)
 static void check_row_writes() {
   for (const auto& index : std::vector<std::vector<i64>>{{4}, {0, 3, 1}, {2, 5}, {-1, 0}}) {
     check_rows<r1::Plan, r1::element>(r1::write_rows1, index, 5);
@@ -486,14 +514,21 @@ static void check_row_writes() {
     check_rows<r16::Plan, r16::element>(r16::write_rows16, index, 5);
   }
 }
+#endif
 
-/// All of it, or what the word says.
-int main(int, char** words) {
-  const auto asked = [&](const char* what) { return !words[1] || strcmp(words[1], what) == 0; };
-  if (asked("products")) check_narrow_products();
-  if (asked("adapters")) check_adapters();
-  if (asked("attention")) check_attention();
-  if (asked("rows")) check_row_writes();
+int main() {
+#if HAS(products)
+  check_narrow_products();
+#endif
+#if HAS(adapters)
+  check_adapters();
+#endif
+#if HAS(attention)
+  check_attention();
+#endif
+#if HAS(rows)
+  check_row_writes();
+#endif
   printf("%d checked, %d wrong\n", checked, wrong);
   return wrong != 0 || checked == 0;
 }
