@@ -5,7 +5,7 @@
 //   %3 = aten::mm(%x, t(%k))   ->   %2 = %4[:, :64],  %3 = %4[:, 64:]
 //
 // This is what queries, keys and values are, and a gate and what it lets through, in models that lay their
-// weights so (nn/side_by_side.h). Should they lie apart in a later call, graft::side_by_side copies them: the
+// weights so (nn/linear.h). Should they lie apart in a later call, graft::side_by_side copies them: the
 // result is the same.
 #pragma once
 #include <functional>

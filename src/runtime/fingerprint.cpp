@@ -51,7 +51,7 @@ class Hasher {
   void add(const char* at, int64_t bytes) {
     int64_t done = 0;
     for (; done + kLine <= bytes; done += kLine) {
-      __builtin_prefetch(at + done + kAhead);
+      if (done + kAhead < bytes) __builtin_prefetch(at + done + kAhead);
       take(at + done);
     }
     if (done == bytes) return;

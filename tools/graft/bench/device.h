@@ -1,7 +1,9 @@
 // What the harness asks of the device that a row runs on. It is built with and without CUDA.
 #pragma once
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace graft::cli::bench {
 
