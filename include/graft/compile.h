@@ -40,11 +40,19 @@ enum class OnMismatch : uint8_t { error, eager };
 /// nothing is kept.
 enum class Freeze : uint8_t { automatic, off };
 
+/// When the function's C++ code runs again besides its program, with nothing computed, to see whether it still
+/// does the same: what it reads that is not a tensor (a captured number, a member, a module's options) may have
+/// changed. A change that is seen is in that call's result, and from then on every call is looked at.
+/// `automatic`: in every call where that takes less than 1 % of it, else in calls 3, 4, 6, 8, 16, 32, ... and
+/// every thousandth. `off`: never; a change is a Mismatch in the calls that are compared, and unseen later.
+enum class Replay : uint8_t { automatic, every, off };
+
 /// The options by their names on the command line; UsageError that lists the known ones. "inductor" is
 /// "graft".
 Mode mode_named(const std::string& name);
 Backend backend_named(const std::string& name);
 Dynamic dynamic_named(const std::string& name);
+Replay replay_named(const std::string& name);
 
 struct CompileOptions {
   Mode mode = Mode::default_;
@@ -56,6 +64,10 @@ struct CompileOptions {
   bool verify = true;           ///< compare the first two calls of each program with eager
   int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
   OnMismatch on_mismatch = OnMismatch::error;
+  Replay replay = Replay::automatic;
+  /// A function that reads values on the host is compiled in parts, between one read and the next; if not, it
+  /// runs eagerly.
+  bool split = true;
   Freeze freeze = Freeze::automatic;
   bool cache = true;  ///< use the disk cache
 };
@@ -63,6 +75,8 @@ struct CompileOptions {
 struct Counters {
   int64_t graphs = 0, graph_breaks = 0, recompiles = 0, kernels = 0, extern_calls = 0, cache_hits = 0,
           mismatches = 0;
+  /// Calls whose C++ code was replayed, and those of them in which it did something else than its program.
+  int64_t replays = 0, replay_differences = 0;
   double compile_seconds = 0;
 };
 /// Since the start of the process or the last reset().

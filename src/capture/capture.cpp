@@ -10,6 +10,7 @@
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "capture/recorder.h"
+#include "capture/replay.h"
 #include "graft/error.h"
 #include "ir/verifier.h"
 #include "support/trained_at_times.h"
@@ -48,9 +49,16 @@ class WithGradients {
   std::vector<at::Tensor> frozen_;
 };
 
+/// What a run begins with.
+struct StartOfRun {
+  EffectsWatch::Start effects;
+  uint64_t first_node = at::sequence_number::peek();
+};
+
+/// What is written down of a run.
 class Session {
  public:
-  explicit Session(const CaptureRequest& request) : request_(request) {
+  Session(const CaptureRequest& request, const StartOfRun& start) : request_(request), start_(start) {
     const auto& slots = request.modules->slots();
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].tensor().defined()) slot_of_.emplace(slots[i].tensor().unsafeGetTensorImpl(), i);
@@ -60,44 +68,47 @@ class Session {
       if (tensor.defined()) marked_.push_back(tensor);
     for (const auto& slot : slots)
       if (slot.tensor().defined()) marked_.push_back(slot.tensor());
-    marks_ = marks_of(marked_);
+    effects_.emplace(marked_, start.effects);
     recorder().watch_memory(marked_);
-    recorder().watch_generator(generator_);
+    recorder().watch_generator(start_.effects.generator);
     for (const auto& generator : request.generators) recorder().watch_generator(generator);
   }
 
-  ObservedRun run() {
-    const WithGradients at_times(*request_.modules);
-    const auto first_node = at::sequence_number::peek();
-    try {
-      enter_arguments();
-      observed_.outputs = (*request_.function)(request_.arguments);
-      describe_run();
-      if (request_.throws && !going_on()) throw GraphBreak(recorder().broken());
-    } catch (const GraphBreak&) {
-      recorder().stop();
-      recorder().undo();
-      throw;
-    }
+  void begin() { enter_arguments(); }
+
+  void rename(const at::Tensor& known, const at::Tensor& twin) { recorder().rename(known, twin); }
+
+  /// The function has given these.
+  ObservedRun finish(std::vector<at::Tensor> outputs, const WithGradients& at_times) {
+    observed_.outputs = std::move(outputs);
+    describe_run();
+    if (request_.throws && !going_on()) throw GraphBreak(recorder().broken());
     recorder().stop();
     if (const auto frozen = at_times.frozen(); !frozen.empty()) {
-      forget_leaves(observed_.outputs, frozen, first_node);
-      forget_leaves(marked_, frozen, first_node);
+      forget_leaves(observed_.outputs, frozen, start_.first_node);
+      forget_leaves(marked_, frozen, start_.first_node);
     }
     observed_.broken = recorder().broken();
     observed_.backtrace = recorder().backtrace();
+    observed_.broken_by_read = recorder().broken_by_read();
     observed_.generators = recorder().generators();
     observed_.generator_states = recorder().generator_states();
     if (observed_.broken.empty()) observed_.capture = std::move(done_);
     return std::move(observed_);
   }
 
+  /// It is as if the function had not been called.
+  void undo() {
+    recorder().stop();
+    recorder().undo();
+  }
+
  private:
   Recorder& recorder() { return *observed_.recorder; }
   bool going_on() { return recorder().broken().empty(); }
 
-  void give_up(const std::string& reason) {
-    recorder().give_up(reason);
+  void give_up(const std::string& reason, bool by_read = false) {
+    recorder().give_up(reason, "", by_read);
     if (request_.throws) throw GraphBreak(reason);
   }
 
@@ -158,15 +169,8 @@ class Session {
   }
 
   void describe_run() {
-    if (going_on() && generator_.current_seed() != seed_)
-      give_up("[capture] the function seeds the random number generator");
-    if (going_on() && at::GradMode::is_enabled() != grad_mode_)
-      give_up("[capture] the function leaves another grad mode behind");
-    if (going_on() && marks_of(marked_) != marks_)
-      give_up(
-          "[capture] the function puts a hook on an argument or a parameter, or has it keep its gradient");
-    if (going_on() && recorder().has_moved_memory())
-      give_up("[capture] the function gives an argument, a parameter or a buffer another memory or shape");
+    if (const auto effect = effects_->found(); going_on() && !effect.empty())
+      give_up("[capture] the function " + effect);
     if (!going_on()) return;
     for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
     const auto has_history = [](const Output& output) {
@@ -174,6 +178,10 @@ class Session {
     };
     if (going_on() && !request_.gradients && std::ranges::any_of(done_.outputs, has_history))
       give_up("[capture] the function sets another grad mode");
+    if (going_on()) done_.trace = recorder().finish_trace(observed_.outputs);
+    // A copy that nobody uses was made to be read. (With `fullgraph` the caller says that it is not needed.)
+    if (going_on() && !request_.throws && copies_to_read(*done_.trace))
+      give_up("[capture] the function copies a tensor and reads its elements, or prints it", /*by_read=*/true);
     if (going_on()) share_memory();
     if (going_on()) find_mutations();
     done_.forward_results = done_.result_values.size();
@@ -437,11 +445,9 @@ class Session {
   }
 
   const CaptureRequest& request_;
-  at::Generator generator_ = at::globalContext().defaultGenerator(at::kCPU);
-  uint64_t seed_ = generator_.current_seed();
+  const StartOfRun& start_;
   std::vector<at::Tensor> marked_;  // arguments, parameters and buffers
-  size_t marks_ = 0;
-  bool grad_mode_ = at::GradMode::is_enabled();
+  std::optional<EffectsWatch> effects_;
   Capture done_;
   ObservedRun observed_;
   std::unordered_map<const c10::TensorImpl*, size_t> slot_of_;
@@ -471,7 +477,33 @@ std::string ObservedRun::escaped(const std::vector<at::Tensor>& results) const {
   return recorder->escaped(results);
 }
 
-ObservedRun observe(const CaptureRequest& request) { return Session(request).run(); }
+ObservedRun observe(const CaptureRequest& request) {
+  const StartOfRun start;
+  const WithGradients at_times(*request.modules);
+  std::optional<Session> session;
+  const auto begin = [&] {
+    session.emplace(request, start);
+    session->begin();
+  };
+  const auto filled = [&](const at::Tensor& placeholder, const at::Tensor& made) {
+    session->rename(made, placeholder);
+  };
+  try {
+    if (request.follow.empty()) {
+      begin();
+      return session->finish((*request.function)(request.arguments), at_times);
+    }
+    auto outcome = ReplayedRun(request.follow, begin, filled).run(*request.function, request.arguments);
+    if (session) return session->finish(std::move(outcome.outputs), at_times);
+    ObservedRun observed;
+    observed.followed = outcome.followed;
+    observed.not_replayed = std::move(outcome.refused);
+    return observed;
+  } catch (const GraphBreak&) {
+    if (session) session->undo();
+    throw;
+  }
+}
 
 Capture capture(const CaptureRequest& request) {
   auto watched = request;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "capture/module_tree.h"
+#include "capture/replay.h"
 #include "ir/graph.h"
 
 namespace graft {
@@ -74,6 +75,7 @@ struct CapturedFunction {
   std::vector<Gradient> gradients;     ///< empty without a backward pass
   std::vector<size_t> tangent_inputs;  ///< graph inputs, in the order of the outputs that require a gradient
   size_t forward_results = 0;
+  std::shared_ptr<const Trace> trace;
 };
 
 /// The same with the values of the captured run, to check a program by.
@@ -99,6 +101,9 @@ struct CaptureRequest {
   /// Whether the outputs are to be differentiated once more. If not, what eager code saved goes as the
   /// backward pass is seen: page after page that need not be new.
   bool keep_history = true;
+  /// What earlier runs did, the most likely first: as long as the code does what one of them did, nothing is
+  /// computed (capture/replay.h).
+  std::vector<TraceToFollow> follow = {};
 };
 
 class Recorder;
@@ -110,9 +115,14 @@ struct ObservedRun {
   ObservedRun(ObservedRun&&) noexcept;
   ObservedRun& operator=(ObservedRun&&) noexcept;
 
+  /// Which of the traces the code has followed to its end; then nothing else is here.
+  std::optional<size_t> followed;
+  /// Why the code cannot follow a trace; then it ended midway with nothing computed, and nothing else is here.
+  std::string not_replayed;
   std::vector<at::Tensor> outputs;
   std::optional<Capture> capture;            ///< none: see `broken`
   std::string broken, backtrace;             ///< why no graph holds what it did
+  bool broken_by_read = false;               ///< that is, because it reads a value on the host
   std::vector<at::Generator> generators;     ///< that were given to operators,
   std::vector<at::Tensor> generator_states;  ///< and their states before
   std::unique_ptr<Recorder> recorder;

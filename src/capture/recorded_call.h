@@ -1,7 +1,5 @@
 // One call on its way through the recorder. (For the recorder's own files.)
 #pragma once
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <optional>
 #include <vector>
 
@@ -9,15 +7,6 @@
 #include "capture/recorder.h"
 
 namespace graft {
-
-// Free in programs without Python: it is where the C++ fake tensors of a Python process would be.
-inline constexpr c10::DispatchKey record_key = c10::DispatchKey::Fake;
-
-/// Plain calls of the recorder's own: neither recorded nor seen by autograd.
-struct UnrecordedCalls {
-  Recorder::Pause pause;
-  at::AutoDispatchBelowADInplaceOrView below;
-};
 
 /// At the same places of a storage, if they have one.
 inline bool lies_alike(const at::Tensor& a, const at::Tensor& b) {
@@ -48,8 +37,11 @@ struct Recorder::Call {
     done = true;
   }
   void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const {
-    const c10::impl::ExcludeDispatchKeyGuard off{c10::DispatchKeySet(record_key)};
-    what.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, record_key), &on);
+    call_below(what, keys, on);
+  }
+  /// What it has given, as it lies on the stack.
+  std::vector<c10::IValue> results() const {
+    return {stack->end() - static_cast<int64_t>(op.schema().returns().size()), stack->end()};
   }
   /// The results as one list, undefined ones too; nothing if one is not a tensor, but for sizes that may be
   /// left out.

@@ -9,7 +9,6 @@
 #include <c10/util/Backtrace.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/library.h>
 
 #include <unordered_set>
 
@@ -27,17 +26,6 @@ namespace {
 using c10::DispatchKeySet;
 using c10::IValue;
 
-thread_local Recorder* recorder = nullptr;
-
-void record_fallback(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (recorder)
-    recorder->record(op, keys, stack);
-  else
-    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, record_key), stack);
-}
-
-TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>()); }
-
 std::string common_scope(const std::string& a, const std::string& b) {
   const size_t n = std::min(a.size(), b.size());
   size_t i = 0, end = 0;
@@ -48,32 +36,7 @@ std::string common_scope(const std::string& a, const std::string& b) {
   return a.substr(0, a_ends || b_ends ? i : end);
 }
 
-/// Called by torch where somebody asks for a pointer to write through.
-void pointer_taken(c10::StorageImpl*) {
-  // Operators do so all the time, and below the recorder's key.
-  if (recorder && !c10::impl::tls_is_dispatch_key_excluded(record_key))
-    recorder->give_up("[capture] the function takes the data pointer of a tensor");
-}
-
-/// False where this torch cannot tell, or somebody else is told already.
-template <class Storage>
-bool watch(Storage& storage) {
-  if constexpr (requires { storage.set_materializer(&pointer_taken); }) {
-    if (storage.has_materializer()) return false;
-    storage.set_materializer(&pointer_taken);
-    return true;
-  }
-  return false;
-}
-
-template <class Storage>
-void unwatch(Storage& storage) {
-  if constexpr (requires { storage.clear_materializer(); }) storage.clear_materializer();
-}
-
 }  // namespace
-
-bool Recorder::active() { return recorder != nullptr; }
 
 Recorder::Pause::Pause() : off_(DispatchKeySet(record_key)) {}
 
@@ -84,41 +47,37 @@ Recorder::Recorder(NameOutside name_outside, bool throws)
       // become constants.
       was_multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()),
       was_caching_casts_(at::autocast::is_autocast_cache_enabled()) {
-  TORCH_CHECK(!recorder, "a capture is already at work on this thread");
+  begin();
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   // A cast that was cached in an earlier call is a tensor from nowhere.
   at::autocast::set_autocast_cache_enabled(false);
-  c10::impl::tls_set_dispatch_key_included(record_key, true);
-  recorder = this;
 }
 
 Recorder::~Recorder() { stop(); }
 
 void Recorder::stop() {
   if (!std::exchange(on_, false)) return;
-  recorder = nullptr;
-  for (const auto& storage : watched_)
-    if (const auto alive = storage.lock()) unwatch(*alive);
-  c10::impl::tls_set_dispatch_key_included(record_key, false);
+  end();
+  pointers_.clear();
   at::autocast::set_autocast_cache_enabled(was_caching_casts_);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
 }
 
-void Recorder::watch_pointer(const at::Tensor& tensor) {
-  if (tensor.has_storage() && watch(*tensor.storage().unsafeGetStorageImpl()))
-    watched_.push_back(tensor.storage().getWeakStorageImpl());
+void Recorder::on_pointer(c10::StorageImpl*) {
+  give_up("[capture] the function takes the data pointer of a tensor", "", /*by_read=*/true);
 }
 
-void Recorder::give_up(const std::string& reason, const std::string& backtrace) {
+void Recorder::give_up(const std::string& reason, const std::string& backtrace, bool by_read) {
   if (!reason_.empty()) return;
   reason_ = reason;
+  by_read_ = by_read;
   backtrace_ = backtrace;
 }
 
-void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why) {
+void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read) {
   give_up(
       "[capture] " + name_of(op) + " " + why + (last_scope_.empty() ? "" : ", near module " + last_scope_),
-      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48));
+      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48), by_read);
   if (throws_) throw GraphBreak(reason_, backtrace_);
 }
 
@@ -197,15 +156,6 @@ void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
           {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), tensor.variable_data()});
 }
 
-bool Recorder::has_moved_memory() const {
-  return std::ranges::any_of(held_, [](const HeldTensor& held) {
-    const at::Tensor tensor(held.tensor.lock());
-    return tensor.defined() &&
-           (storage_of(tensor) != storage_of(held.before) ||
-            tensor.scalar_type() != held.before.scalar_type() || !lies_alike(tensor, held.before));
-  });
-}
-
 void Recorder::undo() const {
   const UnrecordedCalls aside;
   const at::NoGradGuard no_grad;
@@ -218,6 +168,16 @@ void Recorder::undo() const {
       if (tensor.sizes() != input.before.sizes()) tensor.resize_(input.before.sizes());
       row_of(tensor).copy_(row_of(input.before));
     }
+}
+
+void Recorder::rename(const at::Tensor& known, const at::Tensor& twin) {
+  if (const auto place = memory_.find(known)) memory_.enter_twin(twin, *place);
+  trace_.rename(known, twin);
+}
+
+std::shared_ptr<const Trace> Recorder::finish_trace(const std::vector<at::Tensor>& outputs) {
+  tracing_ = false;
+  return trace_.finish(outputs);
 }
 
 std::optional<Memory::Place> Recorder::adopt(const at::Tensor& tensor, bool of_inputs) {
@@ -284,58 +244,14 @@ bool Recorder::answer(const Call& call) {
 
 bool Recorder::refuse(const Call& call) {
   if (reads_on_host(call.op))
-    break_at(call.op, "reads a tensor's value on the host");
+    break_at(call.op, "reads a tensor's value on the host", /*by_read=*/true);
   else if (shape_depends_on_data(call.op, *call.stack))
-    break_at(call.op, "has a result whose shape depends on the data");
+    break_at(call.op, "has a result whose shape depends on the data", /*by_read=*/true);
   for (const auto& value : call.given)
     each_tensor(value, [&](const at::Tensor& t) {
       if (t.is_neg()) break_at(call.op, "got a tensor with the negative bit");
     });
   return !reason_.empty();
-}
-
-namespace {
-
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-/// As its seed leaves it, before a number was drawn.
-bool is_fresh(const at::Generator& generator, const at::Tensor& state) {
-  return at::equal(state_of(at::detail::createCPUGenerator(generator.current_seed())), state);
-}
-
-}  // namespace
-
-void Recorder::watch_generator(const at::Generator& generator) {
-  const UnrecordedCalls aside;
-  generator_positions_.push_back({generator, state_of(generator)});
-}
-
-/// The generator an operator draws from; none if it draws from none, or not on the CPU.
-std::optional<at::Generator> Recorder::drawn_from(const Call& call) {
-  if (!draws_numbers(call.op)) return std::nullopt;
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  for (const auto& value : call.given)
-    if (value.isGenerator()) generator = value.toGenerator();
-  return generator.device().is_cpu() ? std::optional(generator) : std::nullopt;
-}
-
-/// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; the
-/// program, which does not seed, would draw others. (What moves a generator on is another thread's business.)
-void Recorder::see_draw(const Call& call, const at::Generator& generator) {
-  const UnrecordedCalls aside;
-  const auto state = state_of(generator);
-  for (const auto& known : generator_positions_)
-    if (known.generator == generator && !at::equal(known.state, state) && is_fresh(generator, state))
-      return break_at(call.op, "draws from a random number generator that the function seeds");
-}
-
-void Recorder::note_draw(const at::Generator& generator) {
-  const UnrecordedCalls aside;
-  std::erase_if(generator_positions_, [&](const auto& known) { return known.generator == generator; });
-  generator_positions_.push_back({generator, state_of(generator)});
 }
 
 std::optional<ir::Attribute> Recorder::attribute_of(const IValue& value, const c10::Type& type) {
@@ -463,7 +379,7 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
     return;
   }
   memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;
-  watch_pointer(made);
+  pointers_.add(made);
 }
 
 void Recorder::record_pure(Call& call) {
@@ -481,7 +397,7 @@ void Recorder::record_pure(Call& call) {
   for (size_t i = 0; i < made->size(); ++i) enter_result(call, (*made)[i], node.output(i));
 }
 
-void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
   refuse_effects(call);
   bool meta = false;  // about sizes
@@ -493,14 +409,16 @@ void Recorder::record(const c10::OperatorHandle& op, DispatchKeySet keys, torch:
   if (!reason_.empty() || meta || (gives_no_tensor(op) && !reads_on_host(op))) return call.pass();
   if (answer(call)) return;
   if (refuse(call)) return call.pass();
-  const auto generator = drawn_from(call);
-  if (generator) see_draw(call, *generator);
+  const auto generator = drawn_from(op, call.given);
+  if (generator && draws_.is_seeded(*generator))
+    break_at(op, "draws from a random number generator that the function seeds");
   try {
     if (op.schema().is_mutable())
       record_write(call);
     else
       record_pure(call);
-    if (generator) note_draw(*generator);
+    if (generator) draws_.note_draw(*generator);
+    if (tracing_ && reason_.empty()) trace_.add(op, call.given, call.results());
   } catch (const GraphBreak&) {
     throw;
   } catch (const Error& error) {

@@ -14,17 +14,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/call_watcher.h"
+#include "capture/effects.h"
 #include "capture/functional_form.h"
 #include "capture/memory.h"
+#include "capture/trace.h"
 #include "ir/graph.h"
 
 namespace graft {
 
-class Recorder {
+class Recorder : public CallWatcher {
  public:
-  /// Whether one is at work on this thread.
-  static bool active();
-
   /// Calls made while one lives are not recorded.
   class Pause {
    public:
@@ -40,15 +40,15 @@ class Recorder {
   /// Recording lasts as long as the object lives. One per thread. `throws`: what no graph can hold is a
   /// GraphBreak, thrown where it happens.
   Recorder(NameOutside name_outside, bool throws);
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  ~Recorder() override;
 
   /// Why no graph holds what the code did; empty while one does.
   const std::string& broken() const { return reason_; }
   const std::string& backtrace() const { return backtrace_; }
+  /// Whether it is a value that the code reads: all before it, and all after it, may be in graphs.
+  bool broken_by_read() const { return by_read_; }
   /// From now on nothing is recorded. The first reason counts.
-  void give_up(const std::string& reason, const std::string& backtrace = "");
+  void give_up(const std::string& reason, const std::string& backtrace = "", bool by_read = false);
 
   struct Input {
     c10::weak_intrusive_ptr<c10::TensorImpl> outside;  ///< the tensor of the caller, the module or elsewhere
@@ -90,20 +90,22 @@ class Recorder {
   void stop();
 
   /// Notices when the code takes the tensor's data pointer: what it reads there is a value on the host, and
-  /// what it writes nobody records. (Pointers that can only be read are not noticed; nor with versions of
-  /// torch before 2.13.)
-  void watch_pointer(const at::Tensor& tensor);
+  /// what it writes nobody records.
+  void watch_pointer(const at::Tensor& tensor) { pointers_.add(tensor); }
 
   /// The code begins with these tensors over the memory that they have now.
   void watch_memory(const std::vector<at::Tensor>& tensors);
-  /// Whether it gave one of them another memory or shape (set_data() is not an operator).
-  bool has_moved_memory() const;
 
   /// The code begins with this generator as it stands now.
-  void watch_generator(const at::Generator& generator);
+  void watch_generator(const at::Generator& generator) { draws_.add(generator); }
 
-  /// The fallback.
-  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  /// `twin` is from now on another object for what `known` is.
+  void rename(const at::Tensor& known, const at::Tensor& twin);
+  /// What the function called, call by call. Once, when it has given its outputs.
+  std::shared_ptr<const Trace> finish_trace(const std::vector<at::Tensor>& outputs);
+
+  void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
+  void on_pointer(c10::StorageImpl* storage) override;
 
  private:
   struct Call;
@@ -121,28 +123,21 @@ class Recorder {
   ir::Value* use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads);
   std::optional<std::vector<ir::NamedArgument>> arguments_of(const Call& call, const c10::OperatorHandle& as);
   std::optional<ir::Attribute> attribute_of(const c10::IValue& value, const c10::Type& type);
-  static std::optional<at::Generator> drawn_from(const Call& call);
-  void see_draw(const Call& call, const at::Generator& generator);
-  void note_draw(const at::Generator& generator);
   bool answer(const Call& call);
   bool refuse(const Call& call);
-  void break_at(const c10::OperatorHandle& op, const std::string& why);
+  void break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read = false);
   std::string scope_of(const std::vector<ir::NamedArgument>& arguments) const;
 
   void refuse_effects(const Call& call) const;
 
   NameOutside name_outside_;
-  bool throws_, effects_ = true;
+  bool throws_, effects_ = true, by_read_ = false;
   std::string reason_, backtrace_;
   ir::Graph graph_;
   Memory memory_{graph_};
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> generator_states_;
-  struct GeneratorPosition {
-    at::Generator generator;
-    at::Tensor state;
-  };
-  std::vector<GeneratorPosition> generator_positions_;  // of generators: at the start, or after the last draw
+  DrawWatch draws_;
   struct HeldTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     at::Tensor before;  // another one over its memory
@@ -150,8 +145,10 @@ class Recorder {
   std::vector<HeldTensor> held_;
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> watched_;
+  PointerWatch pointers_;
   std::string last_scope_;
+  TraceWriter trace_{[this](const at::Tensor& tensor) { return input_of(tensor); }};
+  bool tracing_ = true;
   bool on_ = true, was_multithreaded_, was_caching_casts_;
 };
 

@@ -29,7 +29,9 @@ detail::FlatResult checked_call(GuardedProgram& guarded, const verify::EagerCall
                                 const detail::FlatArguments& call, const CompileOptions& options) {
   try {
     const auto& captured = *eager.observed.capture;
-    auto difference = eager.result.fixed == guarded.fixed
+    const bool gives_other_values = eager.result.fixed != guarded.fixed;
+    if (gives_other_values) guarded.replays.note_change();
+    auto difference = !gives_other_values || options.replay != Replay::off
                           ? verify::changed_since_capture(guarded.program->captured(), captured)
                           : "the function gives other values that are not tensors (numbers, lengths) than "
                             "when it was captured";

@@ -17,7 +17,7 @@ namespace graft::detail {
 namespace {
 
 /// Calls inside a capture are part of what is captured.
-bool capturing() { return Recorder::active(); }
+bool capturing() { return CallWatcher::current() != nullptr; }
 
 bool disabled() {
   static const bool off = env("GRAFT_DISABLE").value_or("0") == "1";
@@ -110,10 +110,39 @@ struct CompiledFunction::Impl {
     programs.insert(programs.begin(), std::move(guarded));
   }
 
+  struct Variant {
+    std::shared_ptr<GuardedProgram> guarded;
+    std::vector<at::Tensor> bound;
+  };
+  /// The other programs whose guards hold for a call, made from other paths through the function.
+  std::vector<Variant> variants_of(const GuardedProgram& guarded, const FlatArguments& call,
+                                   const GlobalState& now) {
+    std::vector<Variant> found;
+    const std::shared_lock<std::shared_mutex> lock(programs_guard);
+    for (const auto& other : programs) {
+      if (other.get() == &guarded || other->runs_eagerly() || !other->holds(call, now)) continue;
+      if (auto bound = other->bind(call.tensors)) found.push_back({other, std::move(*bound)});
+    }
+    return found;
+  }
+
+  /// The function took the path of this program: it will be tried first.
+  void move_to_front(const GuardedProgram& guarded) {
+    const std::unique_lock<std::shared_mutex> lock(programs_guard);
+    const auto at = std::ranges::find_if(programs, [&](const auto& each) { return each.get() == &guarded; });
+    if (at != programs.end()) std::rotate(programs.begin(), at, at + 1);
+  }
+
   /// One without a program: such calls run eagerly from now on.
   void add_break(std::shared_ptr<GuardedProgram> guarded) {
     count([](Counters& c) { ++c.graph_breaks; });
     add(std::move(guarded));
+  }
+
+  /// Such calls run part by part from now on.
+  void run_in_parts(std::shared_ptr<GuardedProgram> guarded) {
+    if (options.split) guarded->parts = std::make_shared<SplitFunction>(roots, options);
+    add_break(std::move(guarded));
   }
 
   void drop_programs_after_reset() {
@@ -128,7 +157,8 @@ struct CompiledFunction::Impl {
   bool may_compile(const FlatArguments& call, const GlobalState& now) {
     const std::shared_lock<std::shared_mutex> lock(programs_guard);
     if (programs.empty()) return true;
-    const auto why = programs.front()->difference(call, now);
+    auto why = programs.front()->difference(call, now);
+    if (why.empty()) why = "the function's C++ code does something else than in earlier calls";
     if (static_cast<int64_t>(programs.size()) < options.recompile_limit) {
       count([](Counters& c) { ++c.recompiles; });
       log(LogTopic::recompiles, "compiling again: " + why);
@@ -152,11 +182,15 @@ struct CompiledFunction::Impl {
   FlatResult watch_and_compile(const FlatArguments& call, const EagerFunction& original,
                                const GlobalState& now);
   FlatResult compile_watched(std::shared_ptr<GuardedProgram> guarded, verify::EagerCall& eager,
-                             const FlatArguments& call);
+                             const FlatArguments& call, bool is_only_path = true);
   FlatResult call_program(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
                           const EagerFunction& original, const GlobalState& now);
   FlatResult check(GuardedProgram& guarded, const FlatArguments& call, const EagerFunction& original,
                    const GlobalState& now);
+  FlatResult replayed_call(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
+                           const EagerFunction& original, const GlobalState& now);
+  FlatResult take_other_path(GuardedProgram& guarded, verify::EagerCall& eager, const FlatArguments& call,
+                             const GlobalState& now);
   std::shared_ptr<GuardedProgram> new_guarded_program(const FlatArguments& call,
                                                       const GlobalState& now) const;
 };
@@ -208,14 +242,19 @@ FlatResult CompiledFunction::Impl::watch_and_compile(const FlatArguments& call, 
 }
 
 /// Makes a program from a call that was watched. Where none can be made, the function's own result stands.
+/// `is_only_path`: calls for which the guards hold run eagerly then; else other programs serve some of them.
 FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgram> guarded,
-                                                   verify::EagerCall& eager, const FlatArguments& call) {
+                                                   verify::EagerCall& eager, const FlatArguments& call,
+                                                   bool is_only_path) {
   guarded->states = eager.states;
   if (!eager.observed.capture) {
     guarded->reason = eager.observed.broken;
     log(LogTopic::breaks,
         guarded->reason + (eager.observed.backtrace.empty() ? "" : "\n" + eager.observed.backtrace));
-    add_break(std::move(guarded));
+    if (eager.observed.broken_by_read)
+      run_in_parts(std::move(guarded));
+    else
+      add_break(std::move(guarded));
     return std::move(eager.result);
   }
   const auto& captured = *eager.observed.capture;
@@ -253,7 +292,7 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
     guarded->program.reset();
     guarded->reason = std::move(kept);
     log(LogTopic::breaks, guarded->reason);
-    add_break(std::move(guarded));
+    if (is_only_path) run_in_parts(std::move(guarded));
     return made;
   }
   add(std::move(guarded));
@@ -263,6 +302,7 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
 FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::vector<at::Tensor> bound,
                                                 const FlatArguments& call, const EagerFunction& original,
                                                 const GlobalState& now) {
+  if (guarded.parts) return guarded.parts->call(call, original);
   if (guarded.runs_eagerly()) return original(call.tensors);
   const auto number = guarded.calls.fetch_add(1, std::memory_order_relaxed);
   const bool sampled = options.verify_every > 0 && number % options.verify_every == 0;
@@ -277,7 +317,100 @@ FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::ve
     if (guarded.has_duplicates(bound)) return original(call.tensors);
     if (sampled || wanted()) return check(guarded, call, original, now);
   }
+  constexpr int64_t watched_before = 1;  // the capture
+  if (guarded.replays.is_due(number + watched_before + 1, options.replay))
+    return replayed_call(guarded, std::move(bound), call, original, now);
   return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
+}
+
+/// The function's C++ code runs first, over placeholders. It may take the path of another program.
+FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::vector<at::Tensor> bound,
+                                                 const FlatArguments& call, const EagerFunction& original,
+                                                 const GlobalState& now) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  if (!guarded.can_be_replayed()) {
+    // Who asks for a look at every call gets the function itself where nothing less will do.
+    if (options.replay == Replay::every) return original(call.tensors);
+    return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
+  }
+  const auto started = Clock::now();
+  auto variants = variants_of(guarded, call, now);
+  std::erase_if(variants, [](const Variant& variant) {
+    return !variant.guarded->can_be_replayed() || variant.guarded->checks_left.load() > 0;
+  });
+  std::vector<TraceToFollow> traces{{guarded.program->captured().trace.get(), &bound}};
+  for (const auto& variant : variants)
+    traces.push_back({variant.guarded->program->captured().trace.get(), &variant.bound});
+  auto eager = [&] {
+    // Parameters that are trained at times are switched meanwhile.
+    std::unique_lock<std::recursive_mutex> lock(compiling, std::defer_lock);
+    if (std::ranges::any_of(guarded.modules->slots(), &ModuleTree::Slot::at_times)) lock.lock();
+    return verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get(), traces);
+  }();
+  count([](Counters& c) { ++c.replays; });
+  if (const auto which = eager.observed.followed) {
+    auto& chosen = *which == 0 ? guarded : *variants[*which - 1].guarded;
+    auto& inputs = *which == 0 ? bound : variants[*which - 1].bound;
+    if (*which > 0) {
+      count([](Counters& c) { ++c.replay_differences; });
+      chosen.replays.note_change();
+      move_to_front(chosen);
+    }
+    if (eager.result.fixed != chosen.fixed) chosen.replays.note_change();
+    const auto replayed = Clock::now();
+    auto outputs = chosen.program->finish(chosen.program->forward(std::move(inputs)));
+    chosen.replays.note_times(seconds(replayed - started), seconds(Clock::now() - replayed));
+    return {std::move(outputs), std::move(eager.result.structure)};
+  }
+  const std::lock_guard<std::recursive_mutex> lock(compiling);
+  if (!eager.observed.not_replayed.empty()) {
+    log(LogTopic::breaks, "[replay] not possible: " + eager.observed.not_replayed);
+    // It does what no program does: from now on it runs in parts.
+    guarded.not_replayable = true;
+    auto parted = new_guarded_program(call, now);
+    parted->reason = "[capture] " + eager.observed.not_replayed;
+    if (options.fullgraph) throw GraphBreak(parted->reason);
+    run_in_parts(std::move(parted));
+    return original(call.tensors);
+  }
+  count([](Counters& c) { ++c.replay_differences; });
+  return take_other_path(guarded, eager, call, now);
+}
+
+/// The function has done something else than the program was made from. Its result stands; there may be
+/// another program for that path, or there will be.
+FlatResult CompiledFunction::Impl::take_other_path(GuardedProgram& guarded, verify::EagerCall& eager,
+                                                   const FlatArguments& call, const GlobalState& now) {
+  if (!eager.observed.capture) {
+    guarded.replays.note_change();
+    log(LogTopic::breaks, eager.observed.broken);
+    return std::move(eager.result);
+  }
+  const auto is_path_of = [&](const GuardedProgram& other) {
+    return verify::is_same_path(other.program->captured(), *eager.observed.capture);
+  };
+  if (is_path_of(guarded)) {
+    // The same after all: a replay cannot tell.
+    log(LogTopic::breaks, "[replay] not possible: the function does the same, and seems to do something else");
+    guarded.not_replayable = true;
+    return std::move(eager.result);
+  }
+  guarded.replays.note_change();
+  for (const auto& variant : variants_of(guarded, call, now)) {
+    if (!is_path_of(*variant.guarded)) continue;
+    auto& other = *variant.guarded;
+    other.replays.note_change();
+    move_to_front(other);
+    auto made = checked_call(other, eager, call, options);
+    if (other.checks_left.load(std::memory_order_relaxed) > 0)
+      other.checks_left.fetch_sub(1, std::memory_order_release);
+    return made;
+  }
+  if (!may_compile(call, now)) return std::move(eager.result);
+  auto made = new_guarded_program(call, now);
+  made->replays.note_change();
+  return compile_watched(std::move(made), eager, call, /*is_only_path=*/false);
 }
 
 /// The function itself runs, and the program beside it on copies.
@@ -285,6 +418,8 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
                                          const EagerFunction& original, const GlobalState& now) {
   auto eager = verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get());
   auto& observed = eager.observed;
+  if (!observed.capture && options.replay != Replay::off && guarded.can_be_replayed())
+    return take_other_path(guarded, eager, call, now);
   if (!observed.capture) {
     stop_using(guarded, observed.broken);
     return std::move(eager.result);
@@ -292,7 +427,7 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
   // other ones, or gives or changes another one of them; or the same inputs in other places.
   const auto does_something_else = [&] {
-    return !verify::changed_since_capture(guarded.program->captured(), *observed.capture).empty();
+    return !verify::is_same_path(guarded.program->captured(), *observed.capture);
   };
   const auto reached_otherwise = [&] {
     return has_other_inputs(*observed.capture, guarded.program->captured()) ||
@@ -306,6 +441,8 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
   if (guarded.has_new_tensors(call.tensors) && reached_otherwise())
     return compile_again(guarded.pins_are_guards);
   if (guarded.has_other_flags() && does_something_else()) return compile_again(guarded.flags_are_guards);
+  if (options.replay != Replay::off && does_something_else())
+    return take_other_path(guarded, eager, call, now);
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
         "[capture] the function works on other tensors than when it was captured, besides its arguments: a "

@@ -9,6 +9,8 @@
 #include "capture/module_tree.h"
 #include "compiler/guards.h"
 #include "compiler/program.h"
+#include "compiler/replay_policy.h"
+#include "compiler/split_function.h"
 #include "support/guarded_state.h"
 
 namespace graft {
@@ -20,8 +22,9 @@ struct GuardedProgram {
   ArgumentGuards arguments;
   GlobalState global_state;
   std::shared_ptr<const ModuleTree> modules;
-  /// None: the function runs eagerly, for the reason given.
+  /// None: no single graph holds the function, for the reason given. It runs in parts, or eagerly.
   std::shared_ptr<Program> program;
+  std::shared_ptr<SplitFunction> parts;
   std::string reason;
   std::vector<TensorGuard> inputs;        ///< of the program's inputs that are no arguments, by input
   std::shared_ptr<const void> structure;  ///< of the function's result
@@ -64,6 +67,13 @@ struct GuardedProgram {
 
   std::atomic<int> checks_left{checks_before_trust};
   std::atomic<int64_t> calls{0};
+
+  ReplayPolicy replays;
+  std::atomic<bool> not_replayable{false};  ///< the reason is in the log
+  bool can_be_replayed() const {
+    return program && program->captured().trace && program->captured().trace->refused.empty() &&
+           !not_replayable.load(std::memory_order_relaxed);
+  }
 
   /// The tensors for the program's inputs (tangents left out); nothing if one of them is not what it was.
   std::optional<std::vector<at::Tensor>> bind(const std::vector<at::Tensor>& arguments) const;

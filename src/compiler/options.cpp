@@ -45,4 +45,9 @@ Dynamic dynamic_named(const std::string& name) {
                             {{{"auto", Dynamic::automatic}, {"on", Dynamic::on}, {"off", Dynamic::off}}});
 }
 
+Replay replay_named(const std::string& name) {
+  return choose<Replay, 3>("replay", name,
+                           {{{"auto", Replay::automatic}, {"every", Replay::every}, {"off", Replay::off}}});
+}
+
 }  // namespace graft

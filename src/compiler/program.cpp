@@ -92,7 +92,8 @@ CapturedFunction without_values(const Capture& capture) {
           .mutations = capture.mutations,
           .gradients = capture.gradients,
           .tangent_inputs = capture.tangent_inputs,
-          .forward_results = capture.forward_results};
+          .forward_results = capture.forward_results,
+          .trace = capture.trace};
 }
 
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.

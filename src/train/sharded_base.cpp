@@ -210,7 +210,7 @@ void ShardedBase::expect(Units units) {
 Residency::Copy* ShardedBase::copy(const void* key, int kind,
                                    const std::function<std::unique_ptr<Copy>()>& create) {
   const auto found = of_key_.find(key);
-  if (found == of_key_.end() || Recorder::active()) return nullptr;
+  if (found == of_key_.end() || CallWatcher::current()) return nullptr;
   auto& unit = *found->second.front();
   auto& made = unit.copies[{key, kind}];
   if (!made) {

@@ -269,7 +269,8 @@ void EagerCall::undo() const {
 }
 
 EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function, const ModuleTree& modules,
-                       const CompileOptions& options, const CheckedProgram* program) {
+                       const CompileOptions& options, const CheckedProgram* program,
+                       const std::vector<TraceToFollow>& follow) {
   auto partial_backwards = program ? program->partial_backwards() : std::vector<std::vector<bool>>();
   // Who may get the outputs: the caller, in place of a program's; a comparison of a part of their gradients.
   const bool keep_history =
@@ -279,19 +280,26 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
     result = function(tensors);
     return std::move(result.tensors);
   };
-  const Stopwatch watch("capture");
+  const Stopwatch watch(follow.empty() ? "capture" : "replay");
   const auto settings = keep_settings();
   const StateReads reads;
   GeneratorStates before({}, call.tensors);
   auto observed = [&] {
     try {
       return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), options.fullgraph,
-                      program ? program->captured().generators : std::vector<at::Generator>(), keep_history});
+                      program ? program->captured().generators : std::vector<at::Generator>(), keep_history,
+                      follow});
     } catch (const GraphBreak&) {
       before.restore();
       throw;
     }
   }();
+  EagerCall made;
+  if (observed.followed || !observed.not_replayed.empty()) {
+    made.observed = std::move(observed);
+    made.result = std::move(result);
+    return made;
+  }
   if (observed.capture && reads.left_changed()) {
     observed.broken =
         "[capture] the function changes which adapters are active, or a layer of a model, which compiled "
@@ -347,6 +355,18 @@ std::string changed_since_capture(const CapturedFunction& then, const CapturedFu
       ir::to_string(again) != ir::to_string(before))
     return "the function gives or changes other tensors than when it was captured";
   return "";
+}
+
+bool is_same_path(const CapturedFunction& then, const CapturedFunction& now) {
+  const auto same_tensor = [](const auto& a, const auto& b) {
+    return a._unsafe_get_target() == b._unsafe_get_target();
+  };
+  // The texts of two graphs take long to compare.
+  if (then.trace && now.trace && then.trace->refused.empty() && now.trace->refused.empty() &&
+      then.sources == now.sources && std::ranges::equal(then.outside, now.outside, same_tensor) &&
+      is_same_trace(*then.trace, *now.trace))
+    return true;
+  return changed_since_capture(then, now).empty();
 }
 
 std::string tensor_kept_by_function(EagerCall& eager, FlatResult& given, bool trains) {

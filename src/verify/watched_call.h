@@ -26,14 +26,19 @@ struct EagerCall {
 };
 
 /// With `fullgraph` a GraphBreak where no graph can hold what it does; then it is as if it had not been
-/// called. `program`: that it will be compared with; null if there is none yet.
+/// called. `program`: that it will be compared with; null if there is none yet. `follow`: see CaptureRequest;
+/// of a call that follows a trace there is only the result, without tensors.
 EagerCall call_eagerly(const detail::FlatArguments& call, const detail::EagerFunction& function,
                        const ModuleTree& modules, const CompileOptions& options,
-                       const CheckedProgram* program = nullptr);
+                       const CheckedProgram* program = nullptr,
+                       const std::vector<TraceToFollow>& follow = {});
 
 /// How the function does something else than when it was captured; empty if it does the same, number by
 /// number.
 std::string changed_since_capture(const CapturedFunction& then, const CapturedFunction& now);
+
+/// Whether it does the same.
+bool is_same_path(const CapturedFunction& then, const CapturedFunction& now);
 
 /// What a comparison gave: the call's result, or how the program differs.
 struct Verdict {

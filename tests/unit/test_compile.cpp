@@ -355,7 +355,7 @@ TEST(CompileErrors, ExceptionsPassThroughAndLeaveTheStateAlone) {
 
 TEST(CompileErrors, ValueBakedInIsFoundOnTheSecondCall) {
   double scale = 2;
-  const auto fast = compile([&scale](Tensor x) { return x * scale; });
+  const auto fast = compile([&scale](Tensor x) { return x * scale; }, {.replay = Replay::off});
   fast(at::ones({2}));
   scale = 3;
   try {
@@ -367,7 +367,7 @@ TEST(CompileErrors, ValueBakedInIsFoundOnTheSecondCall) {
   std::vector<std::string> warnings;
   set_log_sink([&](std::string_view line) { warnings.emplace_back(line); });
   scale = 2;
-  const auto lenient = compile([&scale](Tensor x) { return x * scale; }, {.on_mismatch = OnMismatch::eager});
+  const auto lenient = compile([&scale](Tensor x) { return x * scale; }, {.on_mismatch = OnMismatch::eager, .replay = Replay::off});
   lenient(at::ones({2}));
   scale = 3;
   for (int i = 0; i < 3; ++i) expect_close(lenient(at::ones({2})), at::full({2}, 3.0));
@@ -393,7 +393,8 @@ TEST(CompileErrors, NoMismatchAtAKink) {
 // And the excuse of rounding is not one for a wrong gate: here the argument is far from 0.
 TEST(CompileErrors, MismatchBesideAKink) {
   double sign = 1;
-  const auto fast = compile([&sign](Tensor t) { return (t * sign).relu(); }, {.cache = false});
+  const auto fast =
+      compile([&sign](Tensor t) { return (t * sign).relu(); }, {.replay = Replay::off, .cache = false});
   const auto x = at::randn({64}).requires_grad_();
   fast(x);
   sign = -1;

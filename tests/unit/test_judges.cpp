@@ -198,7 +198,7 @@ TEST(CancellingSums, WhatIsLeftOfASumIsNoMismatch) {
   const at::NoGradGuard no_grad;
   double shift = 0;
   const auto left = [&shift](const at::Tensor& x) { return (x - x.mean(0, true) + shift).sum(0); };
-  const auto compiled = compile(std::function<at::Tensor(const at::Tensor&)>(left));
+  const auto compiled = compile(std::function<at::Tensor(const at::Tensor&)>(left), {.replay = Replay::off});
   EXPECT_LT(compiled(at::randn({3001, 40})).abs().max().item<double>(), 1e-2);
   // A small constant in each of the terms is seen all the same.
   shift = 1e-4;

@@ -1,0 +1,182 @@
+#include "capture/trace_follower.h"
+
+#include <ATen/core/List.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "capture/ivalue.h"
+#include "capture/placeholder.h"
+
+namespace graft {
+
+using c10::IValue;
+
+bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor) const {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  switch (ref.kind) {
+    case Trace::Ref::Kind::undefined:
+      return !tensor.defined();
+    case Trace::Ref::Kind::input:
+      return impl == inputs()[ref.number].unsafeGetTensorImpl();
+    default:
+      // The code may have given a tensor object other memory (set_data()).
+      return impl == made_[ref.number].tensor._unsafe_get_target() &&
+             storage_of(tensor) == made_[ref.number].storage;
+  }
+}
+
+bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value) const {
+  switch (argument.kind) {
+    case Trace::Argument::Kind::literal:
+      return !value.isTensor() && is_same_literal(argument.value, value);
+    case Trace::Argument::Kind::number:
+      return value.isTensor() && value.toTensor().defined() &&
+             value.toTensor().unsafeGetTensorImpl()->is_wrapped_number() &&
+             is_same_number(argument.value.toTensor(), value.toTensor());
+    case Trace::Argument::Kind::tensor:
+      return value.isTensor() && is(argument.tensors[0], value.toTensor());
+    default:
+      if (!value.isTensorList() && !value.isOptionalTensorList()) return false;
+      return std::ranges::equal(argument.tensors, value.toListRef(),
+                                [&](const Trace::Ref& ref, const IValue& item) {
+                                  return is(ref, item.isNone() ? at::Tensor() : item.toTensor());
+                                });
+  }
+}
+
+bool TraceFollower::is_next_here(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  if (next_ == trace().calls.size()) return false;
+  const auto& call = next();
+  if (!(call.op == op) || call.grad_mode != c10::GradMode::is_enabled()) return false;
+  return std::equal(
+      call.arguments.begin(), call.arguments.end(),
+      stack.end() - static_cast<int64_t>(call.arguments.size()),
+      [&](const Trace::Argument& argument, const IValue& value) { return matches(argument, value); });
+}
+
+bool TraceFollower::is_next(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto fits = [&] { return is_next_here(op, stack); };
+  return fits() || turn(fits);
+}
+
+bool TraceFollower::has_same_inputs(const TraceToFollow& other) const {
+  const auto same = [&](const Trace::Ref& ref) {
+    return ref.kind != Trace::Ref::Kind::input || (ref.number < other.inputs->size() &&
+                                                   (*other.inputs)[ref.number].is_same(inputs()[ref.number]));
+  };
+  for (size_t i = 0; i < next_; ++i)
+    for (const auto& argument : trace().calls[i].arguments)
+      if (!std::ranges::all_of(argument.tensors, same)) return false;
+  return true;
+}
+
+bool TraceFollower::turn(const std::function<bool()>& fits) {
+  const size_t before = current_;
+  for (size_t i = 0; i < traces_.size(); ++i) {
+    if (i == before || !begin_alike(*traces_[i].trace, *traces_[before].trace, next_) ||
+        !has_same_inputs(traces_[i]))
+      continue;
+    current_ = i;
+    if (fits()) return true;
+    current_ = before;
+  }
+  return false;
+}
+
+at::Tensor TraceFollower::tensor(const Trace::Ref& ref) const {
+  if (ref.kind == Trace::Ref::Kind::undefined) return {};
+  return ref.kind == Trace::Ref::Kind::input ? inputs()[ref.number] : made_[ref.number].lock();
+}
+
+void TraceFollower::enter(const at::Tensor& tensor, bool is_computed) {
+  made_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage_of(tensor),
+                   is_computed});
+}
+
+at::Tensor TraceFollower::Object::placeholder() const {
+  auto found = lock();
+  return found.defined() && storage_of(found) == storage ? found : at::Tensor();
+}
+
+void TraceFollower::note_computed(uint32_t number) {
+  made_[number].is_computed = true;
+  made_[number].storage = storage_of(made_[number].lock());
+}
+
+void TraceFollower::give_placeholders(torch::jit::Stack& stack) {
+  const auto& call = next();
+  std::vector<IValue> values;
+  values.reserve(call.results.size());
+  for (const auto& result : call.results) switch (result.kind) {
+      case Trace::Result::Kind::undefined:
+        values.emplace_back(at::Tensor());
+        break;
+      case Trace::Result::Kind::literal:
+        values.push_back(result.value);
+        break;
+      case Trace::Result::Kind::given: {
+        auto given = tensor(result.of);
+        if (result.of.kind == Trace::Ref::Kind::made && !made_[result.of.number].is_computed &&
+            given.requires_grad() != result.requires_grad)
+          given.set_requires_grad(result.requires_grad);
+        values.emplace_back(std::move(given));
+        break;
+      }
+      case Trace::Result::Kind::made: {
+        auto placeholder = make_placeholder(result, tensor(result.of));
+        enter(placeholder, /*is_computed=*/false);
+        values.emplace_back(std::move(placeholder));
+        break;
+      }
+    }
+  torch::jit::drop(stack, call.arguments.size());
+  size_t at = 0;
+  for (const auto length : call.lists) {
+    if (length < 0) {
+      stack.push_back(std::move(values[at++]));
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (int64_t i = 0; i < length; ++i) list.push_back(values[at++].toTensor());
+    stack.emplace_back(std::move(list));
+  }
+  ++next_;
+}
+
+bool TraceFollower::take_results(const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> results;  // undefined where it is not a tensor
+  for (auto value = stack.end() - static_cast<int64_t>(next().lists.size()); value != stack.end(); ++value)
+    if (value->isTensorList())
+      for (const at::Tensor& t : value->toTensorVector()) results.push_back(t);
+    else
+      results.push_back(value->isTensor() ? value->toTensor() : at::Tensor());
+  const size_t here = next_;
+  const auto fits = [&] {
+    const auto& call = trace().calls[here];
+    return call.results.size() == results.size() &&
+           std::ranges::equal(call.results, results, [](const Trace::Result& result, const at::Tensor& t) {
+             return result.kind != Trace::Result::Kind::made || (t.defined() && lies_as(t, result));
+           });
+  };
+  const auto call = next();
+  const auto is_this_call = [&] {
+    return here < trace().calls.size() && is_same_call_but_results(call, trace().calls[here]) && fits();
+  };
+  if (!fits() && !turn(is_this_call)) return false;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (next().results[i].kind == Trace::Result::Kind::made) enter(results[i], /*is_computed=*/true);
+  ++next_;
+  return true;
+}
+
+bool TraceFollower::ends(const std::vector<at::Tensor>& outputs) {
+  const auto fits = [&] {
+    return next_ == trace().calls.size() &&
+           std::ranges::equal(trace().outputs, outputs,
+                              [&](const Trace::Ref& ref, const at::Tensor& t) { return is(ref, t); });
+  };
+  return fits() || turn(fits);
+}
+
+}  // namespace graft

@@ -1,0 +1,307 @@
+// Host values: what a function reads that is not a tensor may change between calls. The promise: with replay =
+// every a call is what the function gives now, and its code runs once; with automatic a change is seen in the
+// calls that the policy names.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <random>
+#include <thread>
+
+#include "compiler/replay_policy.h"
+#include "graft/compile.h"
+
+namespace graft {
+namespace {
+
+using at::Tensor;
+
+CompileOptions replayed(Replay replay = Replay::every) {
+  CompileOptions options;
+  options.replay = replay;
+  options.recompile_limit = 64;
+  return options;
+}
+
+void expect_close(const Tensor& got, const Tensor& want, int call) {
+  ASSERT_EQ(got.sizes(), want.sizes()) << call;
+  EXPECT_TRUE(at::allclose(got, want, 1e-4, 1e-5, /*equal_nan=*/true)) << "call " << call;
+}
+
+/// What a function may read on the host.
+struct HostState {
+  double scale = 1;
+  bool flag = false;
+  int64_t count = 0;
+  Tensor member, last;
+};
+
+/// Calls the function with one state, and its compiled form with another; both change alike.
+template <class F>
+void expect_never_stale(F function, bool gradients, int calls = 200) {
+  HostState for_eager, for_compiled;
+  const auto fast = compile([&](Tensor x) { return function(x, for_compiled); }, replayed());
+  std::mt19937 random(7);
+  for (int call = 0; call < calls; ++call) {
+    if (random() % 4 == 0) {
+      const double scale = 0.5 * static_cast<double>(1 + random() % 3);
+      const bool flag = random() % 2 == 0;
+      const auto member = at::full({4}, static_cast<double>(random() % 3));
+      for (auto* state : {&for_eager, &for_compiled}) {
+        state->scale = scale;
+        state->flag = flag;
+        state->member = member;
+      }
+    }
+    const auto x = at::randn({3, 4});
+    auto a = x.clone().set_requires_grad(gradients), b = x.clone().set_requires_grad(gradients);
+    const auto want = function(a, for_eager), got = fast(b);
+    expect_close(got, want, call);
+    EXPECT_EQ(for_compiled.count, for_eager.count) << call;
+    if (for_eager.last.defined()) expect_close(for_compiled.last, for_eager.last, call);
+    if (gradients) {
+      want.sum().backward();
+      got.sum().backward();
+      expect_close(b.grad(), a.grad(), call);
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+class HostValues : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutGradients, HostValues, testing::Bool());
+
+TEST_P(HostValues, ANumber) {
+  expect_never_stale([](const Tensor& x, const HostState& s) { return (x * s.scale).exp() + s.scale; },
+                     GetParam());
+}
+
+TEST_P(HostValues, ABranch) {
+  expect_never_stale(
+      [](const Tensor& x, const HostState& s) {
+        const auto y = x.sin() * 2;
+        return s.flag ? y.relu() : y.softmax(-1);
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, ACounterWithAThreshold) {
+  expect_never_stale(
+      [](const Tensor& x, HostState& s) { return ++s.count % 17 > 8 ? x.tanh() * 3 : x.tanh() / 3; },
+      GetParam());
+}
+
+TEST_P(HostValues, ATensorThatIsPutInAnothersPlace) {
+  expect_never_stale(
+      [](const Tensor& x, const HostState& s) {
+        const auto y = x.cos();
+        return s.member.defined() ? y + s.member : y;
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, AnArgumentThatIsKept) {
+  expect_never_stale(
+      [](const Tensor& x, HostState& s) {
+        s.last = x.detach();
+        return x.exp().mul(s.scale);
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, AResultThatIsKeptAtTimes) {
+  expect_never_stale(
+      [](const Tensor& x, HostState& s) {
+        const auto y = x.exp();
+        if (s.flag) s.last = y.detach();
+        return y.mul(2);
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, AWriteBeforeWhatDiffers) {
+  expect_never_stale(
+      [](const Tensor& x, const HostState& s) {
+        auto y = x * 2;
+        auto row = y.select(0, 1);
+        row.mul_(3);
+        auto other = y.t();
+        if (s.flag) row.add_(s.scale);
+        other.mul_(x.t());
+        return s.scale > 0.7 ? y + row : y;
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, GradientsThatAreSwitchedOff) {
+  expect_never_stale(
+      [](const Tensor& x, const HostState& s) {
+        const auto y = x.exp();
+        at::AutoGradMode mode(!s.flag);
+        return y * x.detach() + (s.flag ? x.sin() : x.cos()).detach() + y;
+      },
+      false);
+}
+
+TEST_P(HostValues, ALayersOptions) {
+  torch::nn::LeakyReLU layer;
+  expect_never_stale(
+      [&](const Tensor& x, const HostState& s) {
+        layer->options.negative_slope(s.scale * 0.1);
+        return layer(x * 2);
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, ValuesReadOnTheHostAtTimes) {
+  expect_never_stale(
+      [](const Tensor& x, HostState& s) {
+        const auto y = x.tanh();
+        if (s.flag) s.count += y.sum().item<double>() > 0;
+        return y * s.scale;
+      },
+      GetParam());
+}
+
+TEST_P(HostValues, PointersThatAreReadAtTimes) {
+  expect_never_stale(
+      [](const Tensor& x, HostState& s) {
+        const auto y = x.tanh().contiguous();
+        const auto plain = y.detach();
+        if (s.flag) s.count += plain.data_ptr<float>()[0] > 0;
+        return y * s.scale;
+      },
+      GetParam());
+}
+
+TEST(Replay, ThrownAndCaught) {
+  int throws_at = 0, calls = 0;
+  const auto function = [&](const Tensor& x) {
+    ++calls;
+    x.add_(1);
+    if (throws_at > 0 && --throws_at == 0) throw std::runtime_error("stop");
+    return x.exp();
+  };
+  const auto fast = compile(function, replayed());
+  for (int call = 0; call < 20; ++call) {
+    const auto x = at::randn({5}), want = x + 1;
+    calls = 0;
+    if (call % 5 == 4) {
+      throws_at = 1;
+      EXPECT_THROW(fast(x), std::runtime_error);
+    } else {
+      expect_close(fast(x), want.exp(), call);
+    }
+    expect_close(x, want, call);  // the write has happened, once
+    EXPECT_EQ(calls, 1) << call;
+  }
+}
+
+TEST(Replay, RandomNumbersAreDrawnOnce) {
+  bool flag = false;
+  const auto function = [&](const Tensor& x) {
+    const auto y = at::dropout(x, 0.5, true);
+    return flag ? y * at::rand({4}) : y + at::rand({4});
+  };
+  const auto fast = compile(function, replayed());
+  for (int call = 0; call < 40; ++call) {
+    flag = call % 7 > 3;
+    const auto x = at::randn({3, 4});
+    at::manual_seed(call);
+    const auto want = function(x);
+    const auto after = at::rand({2});
+    at::manual_seed(call);
+    expect_close(fast(x), want, call);
+    EXPECT_TRUE(at::equal(at::rand({2}), after)) << call;
+  }
+}
+
+TEST(Replay, GivenHostValuesAreThoseOfTheCall) {
+  int64_t count = 0;
+  const auto fast = compile([&](const Tensor& x) { return std::pair(x.exp(), ++count); }, replayed());
+  for (int call = 1; call <= 20; ++call) EXPECT_EQ(fast(at::randn({3})).second, call);
+}
+
+TEST(Replay, ComesAndGoesWithoutCompilingAgain) {
+  bool flag = false;
+  const auto fast = compile([&](const Tensor& x) { return flag ? x.exp() : x.sin(); }, replayed());
+  reset();
+  for (int call = 0; call < 60; ++call) {
+    flag = call % 3 == 1;
+    const auto x = at::randn({6});
+    expect_close(fast(x), flag ? x.exp() : x.sin(), call);
+  }
+  EXPECT_EQ(counters().graphs, 2);
+  EXPECT_EQ(counters().graph_breaks, 0);
+  EXPECT_GT(counters().replay_differences, 5);
+}
+
+TEST(Replay, ManyThreadsManyStates) {
+  struct Own {
+    double scale = 1;
+  };
+  thread_local Own own;
+  const auto fast = compile([](const Tensor& x) { return (x * own.scale).exp(); }, replayed());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int call = 0; call < 50; ++call) {
+        own.scale = 1 + (t + call / 10) % 3;
+        const auto x = at::randn({4});
+        if (!at::allclose(fast(x), (x * own.scale).exp(), 1e-4, 1e-5)) ++wrong;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Replay, AutomaticSeesAChangeWhenItsPolicySays) {
+  double scale = 1;
+  int looks = 0;
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        ++looks;
+        return x * scale;
+      },
+      replayed(Replay::automatic));
+  const auto x = at::ones({2});
+  for (int call = 1; call <= 20; ++call) fast(x);
+  EXPECT_EQ(looks, 2 + 5);  // 3, 4, 6, 8, 16
+  scale = 2;
+  for (int call = 21; call < 32; ++call) fast(x);
+  EXPECT_EQ(fast(x)[0].item<float>(), 2);  // the 32nd
+  for (int call = 0; call < 20; ++call) {
+    scale = 3 + call % 2;
+    EXPECT_EQ(fast(x)[0].item<float>(), scale);
+  }
+}
+
+TEST(Replay, OffNeverRunsTheCodeAgain) {
+  int looks = 0;
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        ++looks;
+        return x.exp();
+      },
+      replayed(Replay::off));
+  for (int call = 0; call < 40; ++call) fast(at::ones({2}));
+  EXPECT_EQ(looks, 2);
+}
+
+TEST(Replay, PolicyFollowsTheTimes) {
+  ReplayPolicy policy;
+  std::vector<int64_t> due;
+  for (int64_t call = 3; call <= 2000; ++call)
+    if (policy.is_due(call, Replay::automatic)) due.push_back(call);
+  EXPECT_EQ(due, (std::vector<int64_t>{3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1000, 1024, 2000}));
+  policy.note_times(0.9e-2, 1);
+  EXPECT_TRUE(policy.is_due(5, Replay::automatic));
+  policy.note_times(1.1e-2, 1);
+  EXPECT_FALSE(policy.is_due(5, Replay::automatic));
+  policy.note_change();
+  EXPECT_TRUE(policy.is_due(5, Replay::automatic));
+  EXPECT_FALSE(policy.is_due(5, Replay::off));
+}
+
+}  // namespace
+}  // namespace graft
