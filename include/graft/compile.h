@@ -40,11 +40,12 @@ enum class OnMismatch : uint8_t { error, eager };
 /// nothing is kept.
 enum class Freeze : uint8_t { automatic, off };
 
-/// When the function's C++ code runs again besides its program, with nothing computed, to see whether it still
-/// does the same: what it reads that is not a tensor (a captured number, a member, a module's options) may have
-/// changed. A change that is seen is in that call's result, and from then on every call is looked at.
-/// `automatic`: in every call where that takes less than 1 % of it, else in calls 3, 4, 6, 8, 16, 32, ... and
-/// every thousandth. `off`: never; a change is a Mismatch in the calls that are compared, and unseen later.
+/// When the function's C++ code runs again besides its program, with nothing computed, to see whether it
+/// still does the same: what it reads that is not a tensor (a captured number, a member, a module's options)
+/// may have changed. A change that is seen is in that call's result, and from then on every call is looked
+/// at. `automatic`: in every call where that takes less than 1 % of it, else in calls 3, 4, 6, 8, 16, 32, ...
+/// and every thousandth. `off`: never; a change is a Mismatch in the calls that are compared, and unseen
+/// later.
 enum class Replay : uint8_t { automatic, every, off };
 
 /// The options by their names on the command line; UsageError that lists the known ones. "inductor" is

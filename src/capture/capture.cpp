@@ -181,7 +181,8 @@ class Session {
     if (going_on()) done_.trace = recorder().finish_trace(observed_.outputs);
     // A copy that nobody uses was made to be read. (With `fullgraph` the caller says that it is not needed.)
     if (going_on() && !request_.throws && copies_to_read(*done_.trace))
-      give_up("[capture] the function copies a tensor and reads its elements, or prints it", /*by_read=*/true);
+      give_up("[capture] the function copies a tensor and reads its elements, or prints it",
+              /*by_read=*/true);
     if (going_on()) share_memory();
     if (going_on()) find_mutations();
     done_.forward_results = done_.result_values.size();

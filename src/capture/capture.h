@@ -117,7 +117,8 @@ struct ObservedRun {
 
   /// Which of the traces the code has followed to its end; then nothing else is here.
   std::optional<size_t> followed;
-  /// Why the code cannot follow a trace; then it ended midway with nothing computed, and nothing else is here.
+  /// Why the code cannot follow a trace; then it ended midway with nothing computed, and nothing else is
+  /// here.
   std::string not_replayed;
   std::vector<at::Tensor> outputs;
   std::optional<Capture> capture;            ///< none: see `broken`

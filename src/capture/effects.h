@@ -38,8 +38,8 @@ class EffectsWatch {
   Start start_;
 };
 
-/// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; a program,
-/// which does not seed, would draw others. (What moves a generator on is another thread's business.)
+/// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; a
+/// program, which does not seed, would draw others. (What moves a generator on is another thread's business.)
 class DrawWatch {
  public:
   /// The code begins with this generator as it stands now.

@@ -10,7 +10,8 @@
 namespace graft {
 namespace {
 
-constexpr const char* no_elements = "a placeholder's elements were asked for while a function was replayed";
+// Part of what torch throws. Short: each placeholder has it.
+constexpr const char* no_elements = "a placeholder";
 
 /// Also for those who only read, where this torch can say so.
 template <class Storage>
@@ -61,7 +62,8 @@ void copy_history(const at::Tensor& to, const at::Tensor& from, const StandIn& s
   if (const auto* view = impl::get_view_autograd_meta(from)) {
     auto copy = std::make_unique<DifferentiableViewMeta>(
         impl, view->has_bw_view() ? copy_of(view->get_backward_view(), stand_in) : std::nullopt,
-        view->has_fw_view() && !view->shared_view_info() ? copy_of(view->get_forward_view(), stand_in) : std::nullopt,
+        view->has_fw_view() && !view->shared_view_info() ? copy_of(view->get_forward_view(), stand_in)
+                                                         : std::nullopt,
         view->shared_view_info(), view->has_bw_view() ? view->get_creation_meta() : CreationMeta::DEFAULT);
     if (view->has_bw_view()) copy->set_attr_version(view->get_attr_version());
     copy->grad_fn_ = view->grad_fn_;
@@ -101,9 +103,7 @@ at::Tensor make_placeholder(const Trace::Result& result, const at::Tensor& of) {
   return made;
 }
 
-bool is_about_a_placeholder(const std::string& message) {
-  return message.find(no_elements) != std::string::npos;
-}
+bool is_about_a_placeholder(const std::string& message) { return message.starts_with(no_elements); }
 
 void fill_placeholders(const std::vector<at::Tensor>& placeholders, const std::vector<at::Tensor>& made) {
   const auto stand_in = [&](const at::Tensor& tensor) {

@@ -16,8 +16,8 @@ at::Tensor make_placeholder(const Trace::Result& result, const at::Tensor& of);
 /// Whether an error says that somebody asked for a placeholder's elements.
 bool is_about_a_placeholder(const std::string& message);
 
-/// The placeholders, and other tensors over their memory, become what was made: with its elements, its history,
-/// and what it is a view of (of what was made, that is of the placeholder).
+/// The placeholders, and other tensors over their memory, become what was made: with its elements, its
+/// history, and what it is a view of (of what was made, that is of the placeholder).
 void fill_placeholders(const std::vector<at::Tensor>& placeholders, const std::vector<at::Tensor>& made);
 
 }  // namespace graft

@@ -36,9 +36,7 @@ struct Recorder::Call {
     run(op, *stack);
     done = true;
   }
-  void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const {
-    call_below(what, keys, on);
-  }
+  void run(const c10::OperatorHandle& what, torch::jit::Stack& on) const { call_below(what, keys, on); }
   /// What it has given, as it lies on the stack.
   std::vector<c10::IValue> results() const {
     return {stack->end() - static_cast<int64_t>(op.schema().returns().size()), stack->end()};

@@ -1,6 +1,6 @@
 // Runs a function's C++ code again over placeholders, and compares what it calls with traces of earlier runs.
-// Nothing is computed. Where it calls what a trace says, a program made from that does what the function would
-// do now.
+// Nothing is computed. Where it calls what a trace says, a program made from that does what the function
+// would do now.
 //
 // Where it calls something else, what it has called until there is made up for: the calls run, the
 // placeholders become their results, and the function continues as eager code, none the wiser. So it runs

@@ -167,9 +167,8 @@ void SplitRun::leave_traces() {
   std::vector<at::Tensor> made;
   made.reserve(follower_.made().size());
   for (const auto& object : follower_.made()) made.push_back(object.lock());
-  begin_writing(
-      std::make_unique<TraceWriter>([this](const at::Tensor& tensor) { return input_of(tensor); },
-                                    follower_.trace(), follower_.calls(), made));
+  begin_writing(std::make_unique<TraceWriter>([this](const at::Tensor& tensor) { return input_of(tensor); },
+                                              follower_.trace(), follower_.calls(), made));
 }
 
 void SplitRun::begin_writing(std::unique_ptr<TraceWriter> writer) {
@@ -201,8 +200,7 @@ void SplitRun::write_down(const c10::OperatorHandle& op, c10::DispatchKeySet key
   const std::vector<c10::IValue> results(stack.end() - static_cast<int64_t>(schema.returns().size()),
                                          stack.end());
   writer_->add(op, given, results);
-  for (const auto& value : results)
-    each_tensor(value, [&](const at::Tensor& t) { pointers_.add(t); });
+  for (const auto& value : results) each_tensor(value, [&](const at::Tensor& t) { pointers_.add(t); });
 }
 
 SplitRun::Outcome SplitRun::run(const Function& function, const std::vector<at::Tensor>& arguments) {
@@ -226,14 +224,14 @@ SplitRun::Outcome SplitRun::run(const Function& function, const std::vector<at::
     }
   } catch (const std::exception& error) {
     if (writer_) throw;
-    const bool is_ours = dynamic_cast<const CannotBeReplayed*>(&error) || is_about_a_placeholder(error.what());
-    if (is_ours && has_acted_)
-      throw Error(std::string("[compile] the function cannot be compiled in parts: ") + error.what() +
-                  ". Use backend=eager for it");
+    if (dynamic_cast<const CannotBeReplayed*>(&error)) outcome.refused = error.what();
+    if (is_about_a_placeholder(error.what()))
+      outcome.refused = "the function reads elements of a tensor through a pointer";
     stop();
-    if (is_ours) {
-      outcome.refused = error.what();
-      return outcome;
+    if (!outcome.refused.empty()) {
+      if (!has_acted_) return outcome;
+      throw Error("[compile] the function cannot be compiled in parts: " + outcome.refused +
+                  ". Use split=false or backend=eager for it");
     }
     make_up();
     throw;

@@ -74,9 +74,9 @@ class SplitRun : public CallWatcher {
   std::map<const c10::TensorImpl*, size_t> numbers_;
   TraceFollower follower_;
   std::optional<BelowAutograd> below_;
-  size_t first_ = 0;                   // of the calls that are not computed yet
+  size_t first_ = 0;                     // of the calls that are not computed yet
   std::map<uint32_t, at::Tensor> held_;  // what these read of earlier parts
-  bool has_acted_ = false;             // something was computed
+  bool has_acted_ = false;               // something was computed
   std::function<std::vector<at::Tensor>()> modules_;
   EffectsWatch::Start start_;
   bool inference_;

@@ -137,8 +137,7 @@ Trace::Argument TraceWriter::argument_of(const IValue& value) {
 
 Trace::Result TraceWriter::made(const at::Tensor& tensor, const std::vector<at::Tensor>& given) {
   if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_conj() || tensor.is_neg() ||
-      tensor._is_zerotensor() || !tensor.has_storage() ||
-      tensor.unsafeGetTensorImpl()->is_wrapped_number())
+      tensor._is_zerotensor() || !tensor.has_storage() || tensor.unsafeGetTensorImpl()->is_wrapped_number())
     refuse("the function makes tensors of an unusual kind");
   Trace::Result result{.kind = Trace::Result::Kind::made,
                        .number = trace_->made++,

@@ -33,7 +33,7 @@ struct Trace {
       tensor,
       tensors
     } kind = Kind::literal;
-    c10::IValue value = {};       ///< a literal, or a number's tensor
+    c10::IValue value = {};  ///< a literal, or a number's tensor
     std::vector<Ref> tensors = {};
   };
 

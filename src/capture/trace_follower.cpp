@@ -50,8 +50,7 @@ bool TraceFollower::is_next_here(const c10::OperatorHandle& op, const torch::jit
   const auto& call = next();
   if (!(call.op == op) || call.grad_mode != c10::GradMode::is_enabled()) return false;
   return std::equal(
-      call.arguments.begin(), call.arguments.end(),
-      stack.end() - static_cast<int64_t>(call.arguments.size()),
+      call.arguments.begin(), call.arguments.end(), stack.end() - static_cast<int64_t>(call.arguments.size()),
       [&](const Trace::Argument& argument, const IValue& value) { return matches(argument, value); });
 }
 
@@ -62,8 +61,8 @@ bool TraceFollower::is_next(const c10::OperatorHandle& op, const torch::jit::Sta
 
 bool TraceFollower::has_same_inputs(const TraceToFollow& other) const {
   const auto same = [&](const Trace::Ref& ref) {
-    return ref.kind != Trace::Ref::Kind::input || (ref.number < other.inputs->size() &&
-                                                   (*other.inputs)[ref.number].is_same(inputs()[ref.number]));
+    return ref.kind != Trace::Ref::Kind::input ||
+           (ref.number < other.inputs->size() && (*other.inputs)[ref.number].is_same(inputs()[ref.number]));
   };
   for (size_t i = 0; i < next_; ++i)
     for (const auto& argument : trace().calls[i].arguments)
@@ -90,8 +89,8 @@ at::Tensor TraceFollower::tensor(const Trace::Ref& ref) const {
 }
 
 void TraceFollower::enter(const at::Tensor& tensor, bool is_computed) {
-  made_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage_of(tensor),
-                   is_computed});
+  made_.push_back(
+      {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage_of(tensor), is_computed});
 }
 
 at::Tensor TraceFollower::Object::placeholder() const {

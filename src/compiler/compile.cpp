@@ -392,7 +392,8 @@ FlatResult CompiledFunction::Impl::take_other_path(GuardedProgram& guarded, veri
   };
   if (is_path_of(guarded)) {
     // The same after all: a replay cannot tell.
-    log(LogTopic::breaks, "[replay] not possible: the function does the same, and seems to do something else");
+    log(LogTopic::breaks,
+        "[replay] not possible: the function does the same, and seems to do something else");
     guarded.not_replayable = true;
     return std::move(eager.result);
   }

@@ -1,5 +1,5 @@
-// In which calls of a program the function's C++ code is replayed (capture/replay.h), to see that it still does
-// what the program was made from.
+// In which calls of a program the function's C++ code is replayed (capture/replay.h), to see that it still
+// does what the program was made from.
 #pragma once
 #include <atomic>
 #include <cstdint>

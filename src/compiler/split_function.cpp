@@ -96,25 +96,36 @@ detail::FlatResult SplitFunction::call(const detail::FlatArguments& call,
     const std::lock_guard<std::mutex> lock(guard_);
     if (given_up_) return original(call.tensors);
   }
+  const auto way = trial_.next();
+  const auto started = std::chrono::steady_clock::now();
+  auto result = way == SpeedTrial::Way::eager ? original(call.tensors) : call_parts(call, original);
+  trial_.note(way, std::chrono::steady_clock::now() - started);
+  return result;
+}
+
+detail::FlatResult SplitFunction::call_parts(const detail::FlatArguments& call,
+                                             const detail::EagerFunction& original) {
   const auto known = paths();
   std::vector<std::vector<at::Tensor>> inputs;
   inputs.reserve(known.size());
   std::vector<TraceToFollow> traces;
+  traces.reserve(known.size());
   for (const auto& path : known) {
     auto& of_path = inputs.emplace_back(call.tensors);
     for (const auto& tensor : path->outside) of_path.emplace_back(tensor.lock());
     traces.push_back({path->trace.get(), &of_path});
   }
   detail::FlatResult result;
-  SplitRun run(std::move(traces), call.tensors.size(),
-               [&](const SplitRun::Part& part, const std::vector<at::Tensor>& given) {
-                 return compute(*known[part.trace], part, inputs[part.trace], given);
-               },
-               [&] {
-                 std::vector<at::Tensor> all;
-                 for (const auto& slot : ModuleTree(modules_).slots()) all.push_back(slot.tensor());
-                 return all;
-               });
+  SplitRun run(
+      std::move(traces), call.tensors.size(),
+      [&](const SplitRun::Part& part, const std::vector<at::Tensor>& given) {
+        return compute(*known[part.trace], part, inputs[part.trace], given);
+      },
+      [&] {
+        std::vector<at::Tensor> all;
+        for (const auto& slot : ModuleTree(modules_).slots()) all.push_back(slot.tensor());
+        return all;
+      });
   auto outcome = run.run(
       [&](const std::vector<at::Tensor>& tensors) {
         result = original(tensors);

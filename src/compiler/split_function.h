@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capture/split_run.h"
+#include "compiler/speed_trial.h"
 #include "graft/compile.h"
 
 namespace graft {
@@ -31,16 +32,19 @@ class SplitFunction {
   std::vector<std::shared_ptr<Path>> paths();
   void add(const SplitRun::Outcome& outcome);
   void move_to_front(const std::shared_ptr<Path>& path);
-  std::vector<at::Tensor> compute(Path& path, const SplitRun::Part& part, std::vector<at::Tensor> trace_inputs,
+  std::vector<at::Tensor> compute(Path& path, const SplitRun::Part& part,
+                                  std::vector<at::Tensor> trace_inputs,
                                   const std::vector<at::Tensor>& inputs);
   std::shared_ptr<detail::CompiledFunction> compiled_part(Path& path, const SplitRun::Part& part);
   void give_up(const std::string& why);
+  detail::FlatResult call_parts(const detail::FlatArguments& call, const detail::EagerFunction& original);
 
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   CompileOptions options_;
   std::mutex guard_;
   std::vector<std::shared_ptr<Path>> paths_;  // that of the last call comes first
   bool given_up_ = false;
+  SpeedTrial trial_;  // parts of little work take longer than eager code does
 };
 
 }  // namespace graft

@@ -367,7 +367,8 @@ TEST(CompileErrors, ValueBakedInIsFoundOnTheSecondCall) {
   std::vector<std::string> warnings;
   set_log_sink([&](std::string_view line) { warnings.emplace_back(line); });
   scale = 2;
-  const auto lenient = compile([&scale](Tensor x) { return x * scale; }, {.on_mismatch = OnMismatch::eager, .replay = Replay::off});
+  const auto lenient = compile([&scale](Tensor x) { return x * scale; },
+                               {.on_mismatch = OnMismatch::eager, .replay = Replay::off});
   lenient(at::ones({2}));
   scale = 3;
   for (int i = 0; i < 3; ++i) expect_close(lenient(at::ones({2})), at::full({2}, 3.0));

@@ -74,9 +74,8 @@ TEST(DerivedResults, ASignOfRoundingIsNoMismatch) {
 TEST(DerivedResults, AStepThatChangedIsOne) {
   at::manual_seed(1);
   SignStep step;
-  const auto fast =
-      compile([&step](Tensor p, Tensor average, Tensor x) { return step(p, average, x); },
-              {.replay = Replay::off, .cache = false});
+  const auto fast = compile([&step](Tensor p, Tensor average, Tensor x) { return step(p, average, x); },
+                            {.replay = Replay::off, .cache = false});
   auto p = at::zeros({40}), average = at::zeros({40});
   const auto x = rows_that_cancel();
   fast(p, average, x);

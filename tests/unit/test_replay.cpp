@@ -1,6 +1,6 @@
-// Host values: what a function reads that is not a tensor may change between calls. The promise: with replay =
-// every a call is what the function gives now, and its code runs once; with automatic a change is seen in the
-// calls that the policy names.
+// Host values: what a function reads that is not a tensor may change between calls. The promise: with replay
+// = every a call is what the function gives now, and its code runs once; with automatic a change is seen in
+// the calls that the policy names.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

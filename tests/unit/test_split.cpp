@@ -1,5 +1,5 @@
-// Functions that read values on the host are compiled in parts. The promise: whatever C++ decides by values, a
-// call gives what the function gives, and its code runs once.
+// Functions that read values on the host are compiled in parts. The promise: whatever C++ decides by values,
+// a call gives what the function gives, and its code runs once.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
