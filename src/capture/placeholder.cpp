@@ -78,8 +78,8 @@ void copy_history(const at::Tensor& to, const at::Tensor& from, const StandIn& s
 void fill(const at::Tensor& placeholder, const at::Tensor& made, const StandIn& stand_in) {
   auto* impl = placeholder.unsafeGetTensorImpl();
   const bool wants_gradient = placeholder.requires_grad() && !made.requires_grad();
-  const auto storage = placeholder.storage();
-  if (storage.unsafeGetStorageImpl() != made.storage().unsafeGetStorageImpl() && storage.use_count() > 2)
+  const auto& storage = placeholder.storage();
+  if (storage.unsafeGetStorageImpl() != made.storage().unsafeGetStorageImpl() && storage.use_count() > 1)
     lend_memory(*storage.unsafeGetStorageImpl(), made.storage());
   impl->set_autograd_meta(nullptr);
   impl->shallow_copy_from(made.getIntrusivePtr());

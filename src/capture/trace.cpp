@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "capture/hooks.h"
@@ -17,10 +18,8 @@ using c10::IValue;
 
 bool is_same_literal(const IValue& a, const IValue& b) {
   if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
-  if (a.isDouble() && b.isDouble()) {  // NaN is NaN, and 0 is not -0
-    const double x = a.toDouble(), y = b.toDouble();
-    return std::memcmp(&x, &y, sizeof(x)) == 0;
-  }
+  if (a.isDouble() && b.isDouble())  // NaN is NaN, and 0 is not -0
+    return std::bit_cast<uint64_t>(a.toDouble()) == std::bit_cast<uint64_t>(b.toDouble());
   if (a.isNone() || b.isNone()) return a.isNone() && b.isNone();
   if (a.isList() && b.isList()) {
     const auto x = a.toListRef(), y = b.toListRef();

@@ -7,7 +7,6 @@
 namespace graft {
 namespace {
 
-using c10::IValue;
 using Kind = Trace::Argument::Kind;
 
 bool takes_optional_tensors(const c10::Argument& declared) {
