@@ -65,10 +65,10 @@ struct CompileOptions {
   bool verify = true;           ///< compare the first two calls of each program with eager
   int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
   OnMismatch on_mismatch = OnMismatch::error;
-  Replay replay = Replay::automatic;
+  Replay replay = Replay::off;
   /// A function that reads values on the host is compiled in parts, between one read and the next; if not, it
   /// runs eagerly.
-  bool split = true;
+  bool split = false;
   Freeze freeze = Freeze::automatic;
   bool cache = true;  ///< use the disk cache
 };

@@ -64,7 +64,7 @@ void Recorder::stop() {
 }
 
 void Recorder::on_pointer(c10::StorageImpl*) {
-  give_up("[capture] the function takes the data pointer of a tensor", "", /*by_read=*/true);
+  give_up("[capture] the function takes the data pointer of a tensor");
 }
 
 void Recorder::give_up(const std::string& reason, const std::string& backtrace, bool by_read) {

@@ -13,6 +13,24 @@
 
 namespace graft {
 
+namespace {
+
+/// That of arguments, say; not a placeholder's.
+bool writes_real_memory(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!op.schema().is_mutable()) return false;
+  const auto& declared = op.schema().arguments();
+  bool real = false;
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i].alias_info() && declared[i].alias_info()->isWrite())
+      each_tensor(stack[stack.size() - declared.size() + i], [&](const at::Tensor& t) {
+        auto* storage = t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr;
+        real |= !storage || storage->_mutable_data_ptr_no_checks().get() != nullptr;
+      });
+  return real;
+}
+
+}  // namespace
+
 /// Meanwhile calls are plain eager code.
 class SplitRun::Suspended {
  public:
@@ -65,16 +83,19 @@ void SplitRun::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   }
   const auto& call = follower_.next();
   const bool then_pointer = call.pointer_after;
+  // The code may look at such memory at once.
+  const bool writes = writes_real_memory(op, *stack);
   hold(call);
   if (call.reads)
     read(op, *stack);
   else
     follower_.give_placeholders(*stack);
-  if (then_pointer && !writer_) compute();
+  if ((then_pointer || writes) && !writer_) compute();
 }
 
 void SplitRun::on_pointer(c10::StorageImpl*) {
-  if (writer_) writer_->add_pointer();
+  // It may read there what is not computed yet, and write what calls before must not see.
+  if (writer_) writer_->refuse("it takes the data pointer of a tensor");
 }
 
 /// What an earlier part has given may be gone by the time that it is read.

@@ -175,8 +175,15 @@ void TraceWriter::add(const c10::OperatorHandle& op, const std::vector<IValue>& 
   Trace::Call call{.op = op, .grad_mode = c10::GradMode::is_enabled()};
   call.reads = reads_on_host(op) || shape_depends_on_data(op, arguments);
   std::vector<at::Tensor> given;
-  for (const auto& value : arguments) {
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& value = arguments[i];
     call.arguments.push_back(argument_of(value));
+    if (declared[i].alias_info() && declared[i].alias_info()->isWrite())
+      each_tensor(value, [&](const at::Tensor& t) {
+        const auto storage = storages_.find(storage_of(t));
+        trace_->writes_inputs |= storage == storages_.end() || storage->second.expired();
+      });
     each_tensor(value, [&](const at::Tensor& t) { given.push_back(t); });
   }
   std::vector<at::Tensor> objects;  // by result; undefined where it is none
@@ -235,10 +242,6 @@ TraceWriter::TraceWriter(InputOf input_of, const Trace& beginning, size_t calls,
       if (result.of.kind == Trace::Ref::Kind::undefined)
         storages_.insert_or_assign(storage_of(tensor), tensor.storage().getWeakStorageImpl());
     }
-}
-
-void TraceWriter::add_pointer() {
-  if (!trace_->calls.empty()) trace_->calls.back().pointer_after = true;
 }
 
 void TraceWriter::rename(const at::Tensor& known, const at::Tensor& twin) {

@@ -70,6 +70,7 @@ struct Trace {
   std::vector<Call> calls;
   std::vector<Ref> outputs;
   uint32_t made = 0;
+  bool writes_inputs = false;
   /// Why code cannot be compared with it; empty if it can.
   std::string refused;
 };
@@ -102,8 +103,6 @@ class TraceWriter {
   /// A call has been made, and its results are on top of the stack.
   void add(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
            const std::vector<c10::IValue>& results);
-  /// The code takes a pointer to elements.
-  void add_pointer();
   void refuse(const std::string& reason);
   /// `twin` stands for what `known` is from now on.
   void rename(const at::Tensor& known, const at::Tensor& twin);

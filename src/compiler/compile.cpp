@@ -442,8 +442,9 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
   if (guarded.has_new_tensors(call.tensors) && reached_otherwise())
     return compile_again(guarded.pins_are_guards);
   if (guarded.has_other_flags() && does_something_else()) return compile_again(guarded.flags_are_guards);
-  if (options.replay != Replay::off && does_something_else())
-    return take_other_path(guarded, eager, call, now);
+  const bool may_differ =
+      options.replay == Replay::every || (options.replay == Replay::automatic && guarded.can_be_replayed());
+  if (may_differ && does_something_else()) return take_other_path(guarded, eager, call, now);
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
         "[capture] the function works on other tensors than when it was captured, besides its arguments: a "

@@ -70,9 +70,11 @@ struct GuardedProgram {
 
   ReplayPolicy replays;
   std::atomic<bool> not_replayable{false};  ///< the reason is in the log
+  /// Not where it writes into its inputs: the code may look at what it has written (through a pointer), and
+  /// in a replay that has not happened yet.
   bool can_be_replayed() const {
     return program && program->captured().trace && program->captured().trace->refused.empty() &&
-           !not_replayable.load(std::memory_order_relaxed);
+           !program->captured().trace->writes_inputs && !not_replayable.load(std::memory_order_relaxed);
   }
 
   /// The tensors for the program's inputs (tangents left out); nothing if one of them is not what it was.

@@ -18,6 +18,7 @@ using at::Tensor;
 CompileOptions replayed(Replay replay = Replay::every) {
   CompileOptions options;
   options.replay = replay;
+  options.split = true;
   options.recompile_limit = 64;
   return options;
 }

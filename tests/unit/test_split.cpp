@@ -13,6 +13,8 @@ namespace {
 
 using at::Tensor;
 
+const CompileOptions in_parts = {.replay = Replay::automatic, .split = true};
+
 void expect_near(const Tensor& got, const Tensor& want, int call) {
   ASSERT_EQ(got.sizes(), want.sizes()) << "call " << call;
   EXPECT_EQ(got.requires_grad(), want.requires_grad()) << "call " << call;
@@ -23,10 +25,12 @@ void expect_near(const Tensor& got, const Tensor& want, int call) {
 template <class F>
 void expect_as_eager(F function, bool gradients, int calls = 60) {
   int runs = 0;
-  const auto fast = compile([&](Tensor x) {
-    ++runs;
-    return function(x);
-  });
+  const auto fast = compile(
+      [&](Tensor x) {
+        ++runs;
+        return function(x);
+      },
+      in_parts);
   at::manual_seed(3);
   for (int call = 0; call < calls && !testing::Test::HasFailure(); ++call) {
     const auto x = at::randn({4, 5});
@@ -138,7 +142,7 @@ TEST_P(Split, ResultsThatAreKept) {
     state = (state * 0.9 + x.detach()).tanh();
     return x * state;
   };
-  const auto fast = compile([&](Tensor x) { return step(x, theirs); });
+  const auto fast = compile([&](Tensor x) { return step(x, theirs); }, in_parts);
   for (int call = 0; call < 50; ++call) {
     const auto x = at::randn({3}).set_requires_grad(GetParam());
     expect_near(fast(x), step(x, mine), call);
@@ -163,7 +167,7 @@ TEST_P(Split, ThreeBreaksOnManyInputs) {
 
 TEST(SplitFunctions, NumbersThatWereRead) {
   const auto function = [](const Tensor& x) { return x / x.abs().max().item<double>(); };
-  const auto fast = compile(function);
+  const auto fast = compile(function, in_parts);
   for (int call = 0; call < 50; ++call) {
     const auto x = at::randn({6});
     expect_near(fast(x), function(x), call);
@@ -179,7 +183,7 @@ TEST(SplitFunctions, WhatIsThrownComesAfterWhatWasDone) {
     }
     return x.exp();
   };
-  const auto fast = compile(function);
+  const auto fast = compile(function, in_parts);
   int thrown = 0;
   for (int call = 0; call < 60; ++call) {
     const auto x = at::randn({4}), a = x.clone(), b = x.clone();
@@ -207,7 +211,7 @@ TEST(SplitFunctions, RandomNumbersComeInTheirOrder) {
     if (y.sum().item<float>() > 0) return y + at::rand({4});
     return at::dropout(y - at::randn({4}), 0.3, true);
   };
-  const auto fast = compile(function);
+  const auto fast = compile(function, in_parts);
   for (int call = 0; call < 60; ++call) {
     const auto x = at::randn({4});
     at::manual_seed(call);
@@ -237,7 +241,7 @@ TEST(SplitFunctions, AModuleThatIsTrained) {
     for (size_t i = 0; i < mine->parameters().size(); ++i)
       theirs->parameters()[i].copy_(mine->parameters()[i]);
   }
-  const auto fast = compile(theirs);
+  const auto fast = compile(theirs, in_parts);
   torch::optim::SGD one(mine->parameters(), 0.05), two(theirs->parameters(), 0.05);
   for (int step = 0; step < 40; ++step) {
     const auto x = at::randn({6, 5}), y = at::randn({6, 1});
@@ -259,7 +263,7 @@ TEST(SplitFunctions, ManyThreads) {
     const auto y = x.exp();
     return y.sum().item<float>() > 7 ? y.log() * 2 : y.sqrt();
   };
-  const auto fast = compile(function);
+  const auto fast = compile(function, in_parts);
   std::atomic<int> wrong = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
@@ -274,10 +278,12 @@ TEST(SplitFunctions, ManyThreads) {
 }
 
 TEST(SplitFunctions, PartsAreCompiledOnce) {
-  const auto fast = compile([](const Tensor& x) {
-    const auto y = x.exp();
-    return y.sum().item<float>() > 0 ? y * 2 : y;
-  });
+  const auto fast = compile(
+      [](const Tensor& x) {
+        const auto y = x.exp();
+        return y.sum().item<float>() > 0 ? y * 2 : y;
+      },
+      in_parts);
   fast(at::randn({4}));
   reset();
   for (int call = 0; call < 30; ++call) fast(at::randn({4}));
