@@ -1,7 +1,5 @@
 #include "capture/placeholder_run.h"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include <algorithm>
 
 #include "capture/call_watcher.h"

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <stdexcept>
 
@@ -17,6 +18,23 @@ class BelowAutograd {
 
  private:
   c10::DispatchKeySet switched_off_;
+};
+
+/// Which dispatch keys are switched off on the thread is afterwards as it was. (torch's guards put back all
+/// that they found, also what a BelowAutograd had switched off that is gone by then.)
+class KeptDispatchKeys {
+ public:
+  KeptDispatchKeys() : off_(c10::impl::tls_local_dispatch_key_set().excluded_) {}
+  ~KeptDispatchKeys() {
+    auto local = c10::impl::tls_local_dispatch_key_set();
+    local.excluded_ = off_;
+    c10::impl::_force_tls_local_dispatch_key_set(local);
+  }
+  KeptDispatchKeys(const KeptDispatchKeys&) = delete;
+  KeptDispatchKeys& operator=(const KeptDispatchKeys&) = delete;
+
+ private:
+  c10::DispatchKeySet off_;
 };
 
 /// Ends code midway that cannot run so.

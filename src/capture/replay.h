@@ -56,6 +56,7 @@ class ReplayedRun : public CallWatcher {
   TraceFollower follower_;
   Begin begin_;
   Filled filled_;
+  KeptDispatchKeys keys_;
   std::optional<BelowAutograd> below_;
   bool following_ = true, inference_ = c10::InferenceMode::is_enabled();
 };

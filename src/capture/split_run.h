@@ -73,6 +73,7 @@ class SplitRun : public CallWatcher {
   std::vector<at::Tensor> inputs_;  // arguments, then others
   std::map<const c10::TensorImpl*, size_t> numbers_;
   TraceFollower follower_;
+  KeptDispatchKeys keys_;
   std::optional<BelowAutograd> below_;
   size_t first_ = 0;                     // of the calls that are not computed yet
   std::map<uint32_t, at::Tensor> held_;  // what these read of earlier parts

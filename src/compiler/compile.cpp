@@ -317,8 +317,10 @@ FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::ve
     if (guarded.has_duplicates(bound)) return original(call.tensors);
     if (sampled || wanted()) return check(guarded, call, original, now);
   }
+  // Code that runs over placeholders makes no history, and could ask for it.
+  if (options.replay == Replay::every && at::GradMode::is_enabled()) return original(call.tensors);
   constexpr int64_t watched_before = 1;  // the capture
-  if (guarded.replays.is_due(number + watched_before + 1, options.replay))
+  if (!at::GradMode::is_enabled() && guarded.replays.is_due(number + watched_before + 1, options.replay))
     return replayed_call(guarded, std::move(bound), call, original, now);
   return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
 }
@@ -443,7 +445,8 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
     return compile_again(guarded.pins_are_guards);
   if (guarded.has_other_flags() && does_something_else()) return compile_again(guarded.flags_are_guards);
   const bool may_differ =
-      options.replay == Replay::every || (options.replay == Replay::automatic && guarded.can_be_replayed());
+      options.replay == Replay::every ||
+      (options.replay == Replay::automatic && guarded.can_be_replayed() && !at::GradMode::is_enabled());
   if (may_differ && does_something_else()) return take_other_path(guarded, eager, call, now);
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =

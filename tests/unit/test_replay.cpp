@@ -39,6 +39,7 @@ struct HostState {
 /// Calls the function with one state, and its compiled form with another; both change alike.
 template <class F>
 void expect_never_stale(F function, bool gradients, int calls = 200) {
+  const at::AutoGradMode mode(gradients);
   HostState for_eager, for_compiled;
   const auto fast = compile([&](Tensor x) { return function(x, for_compiled); }, replayed());
   std::mt19937 random(7);
@@ -175,6 +176,7 @@ TEST_P(HostValues, PointersThatAreReadAtTimes) {
 }
 
 TEST(Replay, ThrownAndCaught) {
+  const at::NoGradGuard no_grad;
   int throws_at = 0, calls = 0;
   const auto function = [&](const Tensor& x) {
     ++calls;
@@ -198,6 +200,7 @@ TEST(Replay, ThrownAndCaught) {
 }
 
 TEST(Replay, RandomNumbersAreDrawnOnce) {
+  const at::NoGradGuard no_grad;
   bool flag = false;
   const auto function = [&](const Tensor& x) {
     const auto y = at::dropout(x, 0.5, true);
@@ -217,12 +220,32 @@ TEST(Replay, RandomNumbersAreDrawnOnce) {
 }
 
 TEST(Replay, GivenHostValuesAreThoseOfTheCall) {
+  const at::NoGradGuard no_grad;
   int64_t count = 0;
   const auto fast = compile([&](const Tensor& x) { return std::pair(x.exp(), ++count); }, replayed());
   for (int call = 1; call <= 20; ++call) EXPECT_EQ(fast(at::randn({3})).second, call);
 }
 
+/// torch's own guards around a call put back what they found.
+TEST(Replay, LeavesAutogradAsItWas) {
+  int calls = 0;
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        const auto y = x.exp();
+        return ++calls % 3 == 0 ? y + torch::zeros({4}) : y;
+      },
+      replayed());
+  for (int call = 0; call < 12; ++call) {
+    {
+      const at::NoGradGuard no_grad;
+      fast(at::randn({4}));
+    }
+    EXPECT_TRUE((at::ones({2}).requires_grad_() * 2).requires_grad()) << call;
+  }
+}
+
 TEST(Replay, ComesAndGoesWithoutCompilingAgain) {
+  const at::NoGradGuard no_grad;
   bool flag = false;
   const auto fast = compile([&](const Tensor& x) { return flag ? x.exp() : x.sin(); }, replayed());
   reset();
@@ -246,6 +269,7 @@ TEST(Replay, ManyThreadsManyStates) {
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
+      const at::NoGradGuard no_grad;
       for (int call = 0; call < 50; ++call) {
         own.scale = 1 + (t + call / 10) % 3;
         const auto x = at::randn({4});
@@ -257,6 +281,7 @@ TEST(Replay, ManyThreadsManyStates) {
 }
 
 TEST(Replay, AutomaticSeesAChangeWhenItsPolicySays) {
+  const at::NoGradGuard no_grad;
   double scale = 1;
   int looks = 0;
   const auto fast = compile(

@@ -24,6 +24,7 @@ void expect_near(const Tensor& got, const Tensor& want, int call) {
 /// Compares a function with its compiled form on random inputs, with gradients.
 template <class F>
 void expect_as_eager(F function, bool gradients, int calls = 60) {
+  const at::AutoGradMode mode(gradients);
   int runs = 0;
   const auto fast = compile(
       [&](Tensor x) {
@@ -136,6 +137,7 @@ TEST_P(Split, WritesAndViews) {
 }
 
 TEST_P(Split, ResultsThatAreKept) {
+  const at::AutoGradMode mode(GetParam());
   Tensor mine, theirs;
   const auto step = [](const Tensor& x, Tensor& state) {
     if (!state.defined()) state = at::zeros_like(x);
@@ -166,6 +168,7 @@ TEST_P(Split, ThreeBreaksOnManyInputs) {
 }
 
 TEST(SplitFunctions, NumbersThatWereRead) {
+  const at::NoGradGuard no_grad;
   const auto function = [](const Tensor& x) { return x / x.abs().max().item<double>(); };
   const auto fast = compile(function, in_parts);
   for (int call = 0; call < 50; ++call) {
@@ -175,6 +178,7 @@ TEST(SplitFunctions, NumbersThatWereRead) {
 }
 
 TEST(SplitFunctions, WhatIsThrownComesAfterWhatWasDone) {
+  const at::NoGradGuard no_grad;
   const auto function = [](const Tensor& x) {
     x.add_(1);
     if (x.sum().item<float>() > 3) {
@@ -206,6 +210,7 @@ TEST(SplitFunctions, WhatIsThrownComesAfterWhatWasDone) {
 }
 
 TEST(SplitFunctions, RandomNumbersComeInTheirOrder) {
+  const at::NoGradGuard no_grad;
   const auto function = [](const Tensor& x) {
     const auto y = at::dropout(x, 0.5, true);
     if (y.sum().item<float>() > 0) return y + at::rand({4});
@@ -268,6 +273,7 @@ TEST(SplitFunctions, ManyThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
+      const at::NoGradGuard no_grad;
       for (int call = 0; call < 60; ++call) {
         const auto x = at::randn({4});
         if (!at::allclose(fast(x), function(x), 1e-4, 1e-5)) ++wrong;
@@ -278,6 +284,7 @@ TEST(SplitFunctions, ManyThreads) {
 }
 
 TEST(SplitFunctions, PartsAreCompiledOnce) {
+  const at::NoGradGuard no_grad;
   const auto fast = compile(
       [](const Tensor& x) {
         const auto y = x.exp();
