@@ -124,7 +124,8 @@ detail::FlatResult SplitFunction::call_parts(const detail::FlatArguments& call,
       },
       [&] {
         std::vector<at::Tensor> all;
-        for (const auto& slot : ModuleTree(modules_).slots()) all.push_back(slot.tensor());
+        const ModuleTree tree(modules_);
+        for (const auto& slot : tree.slots()) all.push_back(slot.tensor());
         return all;
       });
   auto outcome = run.run(
