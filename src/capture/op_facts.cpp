@@ -25,6 +25,15 @@ bool gives_no_tensor(const c10::OperatorHandle& op) {
   });
 }
 
+bool computes_nothing(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+  if (gives_no_tensor(op) && !reads_on_host(op)) return true;
+  return std::ranges::any_of(arguments, [](const c10::IValue& value) {
+    bool meta = value.isDevice() && value.toDevice().is_meta();
+    each_tensor(value, [&](const at::Tensor& t) { meta |= t.is_meta(); });
+    return meta;
+  });
+}
+
 bool gives_sizes_too(const c10::OperatorHandle& op) {
   static const std::set<std::string> names = {"aten::_scaled_dot_product_flash_attention",
                                               "aten::_scaled_dot_product_cudnn_attention",

@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <span>
+
 namespace graft {
 
 /// Every tensor in an argument or a result, in lists too, undefined ones left out.
@@ -25,6 +27,9 @@ bool draws_numbers(const c10::OperatorHandle& op);
 bool draws_numbers(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 /// promote_types and the like.
 bool gives_no_tensor(const c10::OperatorHandle& op);
+/// A call that computes nothing: it is about types, or about sizes alone (the meta device), and not part of a
+/// program.
+bool computes_nothing(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
 /// Beside tensors it gives numbers that follow from the sizes of its arguments: a graph holds them as what
 /// they are where they are used.
 bool gives_sizes_too(const c10::OperatorHandle& op);

@@ -1,22 +1,9 @@
 #include "capture/placeholder_run.h"
 
-#include <algorithm>
-
 #include "capture/call_watcher.h"
 #include "capture/op_facts.h"
 
 namespace graft {
-namespace {
-
-bool is_on_meta_device(const torch::jit::Stack& stack, size_t arguments) {
-  return std::any_of(stack.end() - static_cast<int64_t>(arguments), stack.end(), [](const c10::IValue& v) {
-    bool meta = v.isDevice() && v.toDevice().is_meta();
-    each_tensor(v, [&](const at::Tensor& t) { meta |= t.is_meta(); });
-    return meta;
-  });
-}
-
-}  // namespace
 
 BelowAutograd::BelowAutograd() {
   auto local = c10::impl::tls_local_dispatch_key_set();
@@ -32,8 +19,7 @@ BelowAutograd::~BelowAutograd() {
 }
 
 bool calls_no_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
-  if ((gives_no_tensor(op) && !reads_on_host(op)) ||
-      is_on_meta_device(stack, op.schema().arguments().size())) {
+  if (computes_nothing(op, std::span(stack).last(op.schema().arguments().size()))) {
     call_below(op, keys, stack);
     return true;
   }

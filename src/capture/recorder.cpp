@@ -400,13 +400,7 @@ void Recorder::record_pure(Call& call) {
 void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
   refuse_effects(call);
-  bool meta = false;  // about sizes
-  for (const auto& value : call.given) {
-    each_tensor(value, [&](const at::Tensor& t) { meta |= t.is_meta(); });
-    if (value.isDevice()) meta |= value.toDevice().is_meta();
-  }
-  // promote_types and the like are about types.
-  if (!reason_.empty() || meta || (gives_no_tensor(op) && !reads_on_host(op))) return call.pass();
+  if (!reason_.empty() || computes_nothing(op, call.given)) return call.pass();
   if (answer(call)) return;
   if (refuse(call)) return call.pass();
   const auto generator = drawn_from(op, call.given);

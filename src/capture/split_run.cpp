@@ -211,13 +211,7 @@ void SplitRun::write_down(const c10::OperatorHandle& op, c10::DispatchKeySet key
     writer_->refuse("it draws from a random number generator that it seeds");
   call_below(op, keys, stack);
   if (generator) draws_.note_draw(*generator);
-  if (gives_no_tensor(op) && !reads_on_host(op)) return;
-  const auto is_meta = [](const c10::IValue& value) {
-    bool meta = value.isDevice() && value.toDevice().is_meta();
-    each_tensor(value, [&](const at::Tensor& t) { meta |= t.is_meta(); });
-    return meta;
-  };
-  if (std::ranges::any_of(given, is_meta)) return;
+  if (computes_nothing(op, given)) return;
   const std::vector<c10::IValue> results(stack.end() - static_cast<int64_t>(schema.returns().size()),
                                          stack.end());
   writer_->add(op, given, results);

@@ -100,9 +100,8 @@ void TraceWriter::see_flags(Known& known, const at::Tensor& tensor) {
   auto& call = trace_->calls[known.call];
   auto& result = call.results[known.result];
   result.requires_grad = tensor.requires_grad();
-  result.has_history = history_of(tensor) != nullptr;
   if (marks_of({tensor}) > 0) refuse("the function puts a hook on a tensor, or has it keep its gradient");
-  if (result.has_history && !call.grad_mode) refuse("the function has an autograd function of its own");
+  if (history_of(tensor) && !call.grad_mode) refuse("the function has an autograd function of its own");
 }
 
 Trace::Ref TraceWriter::ref_of(const at::Tensor& tensor) {

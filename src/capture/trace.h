@@ -51,10 +51,9 @@ struct Trace {
     at::ScalarType dtype = at::kFloat;
     at::Device device = at::kCPU;
     std::vector<int64_t> sizes = {}, strides = {};
-    int64_t offset = 0;  ///< over that of `of`
-    size_t bytes = 0;    ///< of memory of its own
-    /// As the code sees it afterwards.
-    bool requires_grad = false, has_history = false;
+    int64_t offset = 0;          ///< over that of `of`
+    size_t bytes = 0;            ///< of memory of its own
+    bool requires_grad = false;  ///< as the code sees it afterwards
   };
 
   struct Call {

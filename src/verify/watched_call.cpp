@@ -294,8 +294,8 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
       throw;
     }
   }();
-  EagerCall made;
   if (observed.followed || !observed.not_replayed.empty()) {
+    EagerCall made;
     made.observed = std::move(observed);
     made.result = std::move(result);
     return made;
