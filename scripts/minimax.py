@@ -15,7 +15,7 @@ from typing import Callable
 
 import mpmath as mp
 
-mp.mp.prec = 160
+mp.mp.prec = 360
 
 
 @dataclass
@@ -135,6 +135,11 @@ def cos_beyond(z):
     return (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > 1e-10 else 1 / mp.mpf(24)
 
 
+def log_ratio_rest(z):
+    """((log((1 + s) / (1 - s)) / s - 2) / z - 2 / 3) / z where z = s^2."""
+    return horner([mp.mpf(2) / (2 * k + 5) for k in range(60)], z)
+
+
 TABLE = {
     # exp(r), |r| <= ln(2) / 2
     "exp": lambda: Fit(mp.exp, lambda x: mp.exp(-x), -HALF_LN2, HALF_LN2, 6, fixed=(1, 1)),
@@ -165,6 +170,27 @@ TABLE = {
     "pow_log2": lambda: Fit(lambda x: mp.log1p(x) / (x * LN2) if x else 1 / LN2, lambda x: LN2 * x / mp.log1p(x) if x else LN2,
                             SQRT_HALF - 1, SQRT_TWO - 1, 13, single=False),
     "pow_exp2": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 7, single=False),
+    # The same for double.
+    "exp_wide": lambda: Fit(mp.exp, lambda x: mp.exp(-x), -HALF_LN2, HALF_LN2, 11, fixed=(1, 1), single=False),
+    "exp2_wide": lambda: Fit(lambda x: 2**x, lambda x: 2**-x, -0.5001, 0.5001, 11, fixed=(1,), single=False),
+    "expm1_wide": lambda: Fit(beyond(mp.exp, lambda k: 1 / mp.factorial(k), 2), relative(mp.expm1, 2), -HALF_LN2,
+                              HALF_LN2, 10, fixed=(0.5,), single=False),
+    "log_wide": lambda: Fit(beyond(mp.log1p, log1p_series, 3), relative(mp.log1p, 3), SQRT_HALF - 1, SQRT_TWO - 1, 18,
+                            single=False),
+    "sigmoid_wide": lambda: Fit(lambda x: 1.5 * mp.exp(x), lambda x: mp.exp(-x) / 1.5, -HALF_LN2, HALF_LN2, 11,
+                                fixed=(1.5, 1.5), single=False),
+    "erf_small_wide": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 1.01,
+                                  12, single=False),
+    "erf_large_wide": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.99, 6.0, 20, single=False),
+    "sin_wide": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 5, single=False),
+    "cos_wide": lambda: Fit(cos_beyond, lambda z: z**2 / mp.cos(mp.sqrt(z)), 0, QUARTER_PI**2, 5, single=False),
+    "tan_wide": lambda: Fit(cubic(mp.tan, 1 / mp.mpf(3)), cubic_weight(mp.tan), 0, QUARTER_PI**2, 13, single=False),
+    "asin_wide": lambda: Fit(cubic(mp.asin, 1 / mp.mpf(6)), cubic_weight(mp.asin), 0, 0.5626**2, 13, single=False),
+    "atan_wide": lambda: Fit(cubic(mp.atan, -1 / mp.mpf(3)), cubic_weight(mp.atan), 0, 1.0001, 19, single=False),
+    "tanh_wide": lambda: Fit(cubic(mp.tanh, -1 / mp.mpf(3)), cubic_weight(mp.tanh), 0, 0.551**2, 9, single=False),
+    "sinh_wide": lambda: Fit(cubic(mp.sinh, 1 / mp.mpf(6)), cubic_weight(mp.sinh), 0, 1.0001, 6, single=False),
+    # log((1 + s) / (1 - s)) = 2 s + s^3 (2/3 + s^2 p(s^2)), 1 + s over 1 - s from sqrt(1/2) to sqrt(2)
+    "pow_log_wide": lambda: Fit(log_ratio_rest, lambda z: z**2 / 2, 0, 0.0295, 7, single=False),
 }
 
 

@@ -10,13 +10,17 @@
 // `fullgraph`.
 #pragma once
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
 #include <torch/nn/pimpl.h>
 
 #include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
+#include <typeindex>
 #include <vector>
 
 #include "graft/error.h"
@@ -55,20 +59,65 @@ Backend backend_named(const std::string& name);
 Dynamic dynamic_named(const std::string& name);
 Replay replay_named(const std::string& name);
 
+/// What a function reads that is neither an argument nor a tensor, as a function that gives it:
+///
+///   compile(f, {.state = [&] { return std::tuple(beta, step); }});
+///
+/// It is asked in every call, and another value is another program. The function's own code is then never run
+/// again to look for changes.
+class State {
+ public:
+  State() = default;
+  template <class F>
+    requires(std::is_invocable_v<F> && !std::is_same_v<std::decay_t<F>, State>)
+  State(F values)  // NOLINT(google-explicit-constructor): so that a lambda can stand in the options
+      : visit_([values = std::move(values)](LeafVisitor& visitor) {
+          auto now = values();
+          Leaves<std::decay_t<decltype(now)>>::visit(now, visitor);
+        }) {}
+  explicit operator bool() const { return static_cast<bool>(visit_); }
+  void visit(LeafVisitor& visitor) const { visit_(visitor); }
+
+ private:
+  std::function<void(LeafVisitor&)> visit_;
+};
+
+namespace detail {
+inline Mode choice_named(const std::string& name, Mode /*kind*/) { return mode_named(name); }
+inline Backend choice_named(const std::string& name, Backend /*kind*/) { return backend_named(name); }
+inline Dynamic choice_named(const std::string& name, Dynamic /*kind*/) { return dynamic_named(name); }
+inline Replay choice_named(const std::string& name, Replay /*kind*/) { return replay_named(name); }
+}  // namespace detail
+
+/// One of several choices, which may be given by its name: {.mode = "reduce-overhead"} is
+/// {.mode = Mode::reduce_overhead}.
+template <class E>
+class Choice {
+ public:
+  constexpr Choice(E value) : value_(value) {}
+  Choice(const char* name) : Choice(std::string(name)) {}
+  Choice(const std::string& name) : value_(detail::choice_named(name, E())) {}
+  constexpr operator E() const { return value_; }
+
+ private:
+  E value_;
+};
+
 struct CompileOptions {
-  Mode mode = Mode::default_;
-  Backend backend = Backend::graft;
+  Choice<Mode> mode = Mode::default_;
+  Choice<Backend> backend = Backend::graft;
   bool fullgraph = false;  ///< code that no graph can hold is a GraphBreak instead of running eagerly
-  Dynamic dynamic = Dynamic::automatic;
+  Choice<Dynamic> dynamic = Dynamic::automatic;
   bool regional = false;  ///< run block by block, equal blocks one compiled function: see compile_regions()
   int64_t recompile_limit = 8;  ///< programs per function; then an error with fullgraph, else eager
   bool verify = true;           ///< compare the first two calls of each program with eager
   int64_t verify_every = 0;     ///< and every so many calls after that; 0: never
   OnMismatch on_mismatch = OnMismatch::error;
-  Replay replay = Replay::off;
+  Choice<Replay> replay = Replay::automatic;
   /// A function that reads values on the host is compiled in parts, between one read and the next; if not, it
   /// runs eagerly.
-  bool split = false;
+  bool split = true;
+  State state = {};  ///< what the function reads besides; replaces `replay`
   Freeze freeze = Freeze::automatic;
   bool cache = true;  ///< use the disk cache
 };
@@ -167,6 +216,10 @@ class Compiled<R(Args...)> {
       !std::is_reference_v<R>,
       "graft::compile: the function gives a reference, and a compiled call has nothing to refer to; "
       "let it give a value");
+  static_assert(
+      !detail::is_array_ref<std::decay_t<R>>,
+      "graft::compile: the function gives a c10::ArrayRef, which refers to memory of somebody else; "
+      "let it give a std::vector");
 
  public:
   Compiled(std::function<R(Args...)> function, std::vector<std::shared_ptr<torch::nn::Module>> modules,
@@ -296,6 +349,17 @@ struct SignatureOf<std::function<S>> {
   using type = S;
 };
 
+/// A callable whose parameters have types of their own: not a generic lambda, not overloaded.
+template <class F>
+concept HasOneSignature = requires(F f) { std::function(f); };
+template <class F>
+using SignatureOfCallable = typename SignatureOf<decltype(std::function(std::declval<F>()))>::type;
+
+template <class T>
+concept IsModule = std::is_base_of_v<torch::nn::Module, T>;
+template <class T>
+concept IsModuleHolder = std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>;
+
 template <class M>
 concept HasOneForward = requires { typename std::type_identity<decltype(&M::forward)>::type; };
 template <class M>
@@ -303,44 +367,190 @@ concept TakesATensor = requires(M& module, const at::Tensor& x) {
   { module.forward(x) } -> std::same_as<at::Tensor>;
 };
 
-/// Of a module's forward(). Of several, or of a template (torch::nn::Sequential), the one that takes a
-/// tensor.
+template <class T>
+struct IsSharedModule : std::false_type {};
+template <class M>
+struct IsSharedModule<std::shared_ptr<M>> : std::is_base_of<torch::nn::Module, M> {};
+
+/// Calls a module's forward(), whatever its parameters are.
+template <class M>
+struct CallForward {
+  std::shared_ptr<M> module;
+  template <class... Args>
+    requires requires(M& m, Args&&... args) { m.forward(std::forward<Args>(args)...); }
+  decltype(auto) operator()(Args&&... args) const {
+    return module->forward(std::forward<Args>(args)...);
+  }
+};
+}  // namespace detail
+
+namespace detail {
+/// Takes the place of what an error has been given for already.
+struct Uncallable {
+  template <class... Args>
+  std::nullptr_t operator()(Args&&...) const {
+    return nullptr;
+  }
+};
+}  // namespace detail
+
+/// What compile() gives for a callable that takes several lists of arguments (a generic lambda,
+/// std::bind_front, an overloaded forward(), a torch::nn::AnyModule): each list of types that it is called
+/// with is compiled by itself. Copies share their programs.
+template <class F>
+class CompiledOverloads {
+ public:
+  CompiledOverloads(F function, std::vector<std::shared_ptr<torch::nn::Module>> modules,
+                    const CompileOptions& options)
+      : shared_(std::make_shared<Shared>(std::move(function), std::move(modules), options)) {}
+
+  template <class... Given>
+  auto operator()(Given&&... given) const {
+    return with<std::decay_t<Given>...>()(std::forward<Given>(given)...);
+  }
+
+  template <class... Given>
+  std::string explain(Given&&... given) const {
+    return with<std::decay_t<Given>...>().explain(std::forward<Given>(given)...);
+  }
+
+  /// The one that takes arguments of these types.
+  template <class... Args>
+  auto with() const {
+    constexpr bool can_be_called = std::is_invocable_v<F&, Args...>;
+    static_assert(
+        can_be_called,
+        "graft::compile: the function cannot be called with arguments of these types (they are given "
+        "to it as values: it cannot change them)");
+    if constexpr (can_be_called) {
+      using Result = std::decay_t<std::invoke_result_t<F&, Args...>>;
+      using One = Compiled<Result(Args...)>;
+      const std::lock_guard<std::mutex> lock(shared_->guard);
+      auto& known = shared_->by_types[typeid(One)];
+      if (!known)
+        known = std::make_shared<One>(std::function<Result(Args...)>(shared_->function), shared_->modules,
+                                      shared_->options);
+      return *std::static_pointer_cast<One>(known);
+    } else {
+      return detail::Uncallable();
+    }
+  }
+
+ private:
+  struct Shared {
+    Shared(F f, std::vector<std::shared_ptr<torch::nn::Module>> m, const CompileOptions& o)
+        : function(std::move(f)), modules(std::move(m)), options(o) {}
+    F function;
+    std::vector<std::shared_ptr<torch::nn::Module>> modules;
+    CompileOptions options;
+    std::mutex guard;
+    std::map<std::type_index, std::shared_ptr<void>> by_types;
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
+namespace detail {
+/// Of several forward(), the one that takes a tensor is there as a function of its own.
 template <class M>
 struct ForwardSignature {
-  static_assert(TakesATensor<M>,
-                "forward() is overloaded, or a template, and does not take one tensor: compile a lambda that "
-                "calls it, and name the module: compile(f, options, {module})");
   using type = at::Tensor(const at::Tensor&);
 };
 template <HasOneForward M>
 struct ForwardSignature<M> {
   using type = typename SignatureOf<decltype(&M::forward)>::type;
 };
+
+template <class Signature>
+struct Arity;
+template <class R, class... Args>
+struct Arity<R(Args...)> : std::integral_constant<size_t, sizeof...(Args)> {};
 }  // namespace detail
+
+/// What compile() gives for a module: a call with all arguments of its forward(), or with fewer, where the
+/// rest have defaults, or with those of another forward().
+template <class M>
+class CompiledModule : public Compiled<typename detail::ForwardSignature<M>::type> {
+  using Whole = Compiled<typename detail::ForwardSignature<M>::type>;
+  static constexpr size_t arity = detail::Arity<typename detail::ForwardSignature<M>::type>::value;
+  /// Of arguments that the whole signature does not take.
+  template <class... Given>
+  static constexpr bool is_other =
+      detail::HasOneForward<M>
+          ? sizeof...(Given) < arity
+          : !(sizeof...(Given) == 1 && (std::is_convertible_v<Given, at::Tensor> && ...));
+
+ public:
+  CompiledModule(const std::shared_ptr<M>& module, const CompileOptions& options)
+      : Whole(detail::CallForward<M>{module}, {module}, options), others_({module}, {module}, options) {}
+
+  using Whole::operator();
+  template <class... Given>
+    requires(is_other<Given...>)
+  auto operator()(Given&&... given) const {
+    return others_(std::forward<Given>(given)...);
+  }
+
+  using Whole::explain;
+  template <class... Given>
+    requires(is_other<Given...>)
+  std::string explain(Given&&... given) const {
+    return others_.explain(std::forward<Given>(given)...);
+  }
+
+ private:
+  CompiledOverloads<detail::CallForward<M>> others_;
+};
 
 /// Any callable over tensors. The modules it works on, if named, have their parameters and buffers bound by
 /// path; other tensors that it reaches are bound as they are.
 template <class F>
-  requires requires(F f) { std::function(f); }
+  requires(!detail::IsModule<F> && !detail::IsModuleHolder<F> && !detail::IsSharedModule<F>::value)
 auto compile(F function, const CompileOptions& options = {},
              std::vector<std::shared_ptr<torch::nn::Module>> modules = {}) {
-  using Signature = typename detail::SignatureOf<decltype(std::function(function))>::type;
-  return Compiled<Signature>(std::function<Signature>(std::move(function)), std::move(modules), options);
+  static_assert(detail::HasOneSignature<F> || std::is_class_v<F>,
+                "graft::compile takes a function, a callable object, or a torch::nn::Module");
+  if constexpr (detail::HasOneSignature<F>) {
+    using Signature = detail::SignatureOfCallable<F>;
+    return Compiled<Signature>(std::function<Signature>(std::move(function)), std::move(modules), options);
+  } else {
+    return CompiledOverloads<F>(std::move(function), std::move(modules), options);
+  }
 }
 
 /// A module, called through its forward().
-template <class M>
-  requires std::is_base_of_v<torch::nn::Module, M>
+template <detail::IsModule M>
 auto compile(const std::shared_ptr<M>& module, const CompileOptions& options = {}) {
-  using Signature = typename detail::ForwardSignature<M>::type;
-  return Compiled<Signature>(
-      [module](auto&&... args) { return module->forward(std::forward<decltype(args)>(args)...); }, {module},
-      options);
+  if constexpr (detail::HasOneForward<M> || detail::TakesATensor<M>)
+    return CompiledModule<M>(module, options);
+  else
+    return CompiledOverloads<detail::CallForward<M>>({module}, {module}, options);
 }
 
 template <class M>
 auto compile(const torch::nn::ModuleHolder<M>& module, const CompileOptions& options = {}) {
   return compile(module.ptr(), options);
+}
+
+/// A module that is a variable: it has to live as long as what comes back.
+template <detail::IsModule M>
+auto compile(M& module, const CompileOptions& options = {}) {
+  static_assert(!std::is_const_v<M>,
+                "graft::compile: forward() is called on the module, which is const here");
+  return compile(std::shared_ptr<M>(std::shared_ptr<void>(), &module), options);
+}
+template <detail::IsModule M>
+void compile(const M&& /*module*/, const CompileOptions& /*options*/ = {}) {
+  static_assert(
+      !detail::IsModule<M>,
+      "graft::compile: the module has to live as long as its compiled form: put it into a variable or "
+      "a std::shared_ptr");
+}
+
+inline auto compile(const torch::nn::AnyModule& module, const CompileOptions& options = {}) {
+  const auto forward = [any = module](auto&&... args) mutable {
+    return any.forward(std::forward<decltype(args)>(args)...);
+  };
+  return CompiledOverloads(forward, {module.ptr()}, options);
 }
 
 /// As Accelerate's compile_regions: each repeated block of a model (a module with a number in its path, such

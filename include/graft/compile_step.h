@@ -28,7 +28,12 @@ struct AdamW {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
 };
 
-using OptimizerConfig = std::variant<SGD, AdamW>;
+/// torch.optim.Adam: the weight decay is a part of the gradient.
+struct Adam {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+
+using OptimizerConfig = std::variant<SGD, AdamW, Adam>;
 
 struct StepOptions {
   double max_grad_norm = 0;  ///< 0: no clipping
@@ -65,6 +70,13 @@ class CompiledTrainingStep {
 
 template <class Signature>
 class CompiledStep;
+
+namespace detail {
+template <class Signature>
+struct GivesATensor;
+template <class R, class... Args>
+struct GivesATensor<R(Args...)> : std::is_same<R, at::Tensor> {};
+}  // namespace detail
 
 template <class... Args>
 class CompiledStep<at::Tensor(Args...)> {
@@ -108,12 +120,31 @@ class CompiledStep<at::Tensor(Args...)> {
 };
 
 /// `loss` gives the scalar to be minimised, from a module's forward for example.
-template <class M, class F>
-  requires std::is_base_of_v<torch::nn::Module, M>
+template <detail::IsModule M, class F>
 auto compile_step(const std::shared_ptr<M>& module, F loss, const OptimizerConfig& optimizer,
                   const StepOptions& options = {}) {
-  using Signature = typename detail::SignatureOf<decltype(std::function(loss))>::type;
-  return CompiledStep<Signature>({module}, std::function<Signature>(std::move(loss)), optimizer, options);
+  static_assert(detail::HasOneSignature<F>,
+                "graft::compile_step: the parameters of the loss function need types, not auto, and one "
+                "signature: write a lambda that names them");
+  if constexpr (detail::HasOneSignature<F>) {
+    using Signature = detail::SignatureOfCallable<F>;
+    static_assert(detail::GivesATensor<Signature>::value,
+                  "graft::compile_step: the loss function has to give the loss, an at::Tensor");
+    return CompiledStep<Signature>({module}, std::function<Signature>(std::move(loss)), optimizer, options);
+  }
+}
+
+template <class M, class F>
+auto compile_step(const torch::nn::ModuleHolder<M>& module, F loss, const OptimizerConfig& optimizer,
+                  const StepOptions& options = {}) {
+  return compile_step(module.ptr(), std::move(loss), optimizer, options);
+}
+
+/// A module that is a variable: it has to live as long as what comes back.
+template <detail::IsModule M, class F>
+auto compile_step(M& module, F loss, const OptimizerConfig& optimizer, const StepOptions& options = {}) {
+  return compile_step(std::shared_ptr<M>(std::shared_ptr<void>(), &module), std::move(loss), optimizer,
+                      options);
 }
 
 }  // namespace graft

@@ -1,13 +1,16 @@
 // Which tensors a value holds: how compile() sees the arguments and results of a function.
 //
-// Tensors, numbers, strings, and optionals, vectors, arrays, pairs, tuples and maps of them are known. For a
-// struct of yours say what it holds:
+// Tensors, numbers, strings, devices, and optionals, vectors, arrays, pairs, tuples, maps and
+// torch::data::Example of them are known, c10::IntArrayRef as an argument. For a struct of yours say what it
+// holds:
 //
 //   template <> struct graft::Leaves<Batch> {
 //     static void visit(Batch& batch, LeafVisitor& visitor) { visit_leaves(visitor, batch.ids, batch.mask); }
 //   };
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/ArrayRef.h>
 
 #include <algorithm>
 #include <array>
@@ -19,8 +22,14 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+namespace torch::data {
+template <typename Data, typename Target>
+struct Example;
+}  // namespace torch::data
 
 namespace graft {
 
@@ -115,14 +124,55 @@ struct Leaves<std::tuple<T...>> {
   }
 };
 
-template <class T>
-struct Leaves<std::map<std::string, T>> {
-  static void visit(std::map<std::string, T>& value, LeafVisitor& visitor) {
+template <class K, class T>
+struct Leaves<std::map<K, T>> {
+  static void visit(std::map<K, T>& value, LeafVisitor& visitor) {
     visitor.fixed(static_cast<int64_t>(value.size()));
     for (auto& [key, item] : value) {
       auto name = key;
       visit_leaves(visitor, name, item);
     }
+  }
+};
+
+/// In the order of the keys: its own order says nothing.
+template <class K, class T>
+struct Leaves<std::unordered_map<K, T>> {
+  static void visit(std::unordered_map<K, T>& value, LeafVisitor& visitor) {
+    std::map<K, T*> ordered;
+    for (auto& [key, item] : value) ordered.emplace(key, &item);
+    visitor.fixed(static_cast<int64_t>(value.size()));
+    for (auto& [key, item] : ordered) {
+      auto name = key;
+      visit_leaves(visitor, name, *item);
+    }
+  }
+};
+
+template <>
+struct Leaves<c10::Device> {
+  static void visit(c10::Device& value, LeafVisitor& visitor) {
+    visitor.fixed(static_cast<int64_t>(value.type()));
+    visitor.fixed(value.index());
+  }
+};
+
+template <class T>
+struct Leaves<c10::ArrayRef<T>> {
+  static_assert(
+      std::is_arithmetic_v<T>,
+      "graft::compile: a c10::ArrayRef of what may hold tensors does not own them; take a std::vector");
+  static void visit(c10::ArrayRef<T>& value, LeafVisitor& visitor) {
+    visitor.fixed(static_cast<int64_t>(value.size()));
+    for (auto item : value) Leaves<T>::visit(item, visitor);
+  }
+};
+
+template <class Data, class Target>
+struct Leaves<torch::data::Example<Data, Target>> {
+  static void visit(torch::data::Example<Data, Target>& value, LeafVisitor& visitor) {
+    visit_leaves(visitor, value.data);
+    if constexpr (!std::is_void_v<Target>) visit_leaves(visitor, value.target);
   }
 };
 
@@ -177,8 +227,8 @@ void assign(std::vector<T>& from, std::vector<T>& to) {
   if constexpr (!std::is_same_v<T, bool>)
     for (size_t i = 0; i < to.size(); ++i) assign(from[i], to[i]);
 }
-template <class K, class V>
-void assign(std::map<K, V>& from, std::map<K, V>& to) {
+template <class Map>
+void assign_map(Map& from, Map& to) {
   const bool same_keys = from.size() == to.size() && std::all_of(to.begin(), to.end(), [&](const auto& item) {
                            return from.find(item.first) != from.end();
                          });
@@ -188,6 +238,19 @@ void assign(std::map<K, V>& from, std::map<K, V>& to) {
   }
   for (auto& [key, value] : to) assign(from.find(key)->second, value);
 }
+template <class K, class V>
+void assign(std::map<K, V>& from, std::map<K, V>& to) {
+  assign_map(from, to);
+}
+template <class K, class V>
+void assign(std::unordered_map<K, V>& from, std::unordered_map<K, V>& to) {
+  assign_map(from, to);
+}
+
+template <class T>
+inline constexpr bool is_array_ref = false;
+template <class T>
+inline constexpr bool is_array_ref<c10::ArrayRef<T>> = true;
 
 }  // namespace detail
 

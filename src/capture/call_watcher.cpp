@@ -14,7 +14,24 @@ void watched_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, record_key), stack);
 }
 
+void first_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&first_call>());
+}
+
 TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&watched_call>()); }
+
+void redispatch_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, first_key), stack);
+}
+
+void first_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (watcher)
+    watcher->on_first(op, keys, stack);
+  else
+    redispatch_first(op, keys, stack);
+}
 
 /// Called by torch where somebody asks for a pointer to write through.
 void pointer_taken(c10::StorageImpl* storage) {
@@ -44,9 +61,20 @@ CallWatcher* CallWatcher::current() { return watcher; }
 
 CallWatcher::~CallWatcher() { end(); }
 
-void CallWatcher::begin() {
+void CallWatcher::on_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                           torch::jit::Stack* stack) {
+  redispatch_first(op, keys, stack);
+}
+
+void CallWatcher::pass_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                             torch::jit::Stack* stack) {
+  redispatch_first(op, keys, stack);
+}
+
+void CallWatcher::begin(bool from_the_first) {
   TORCH_CHECK(!watcher, "a capture is already at work on this thread");
   c10::impl::tls_set_dispatch_key_included(record_key, true);
+  c10::impl::tls_set_dispatch_key_included(first_key, from_the_first);
   watcher = this;
 }
 
@@ -54,6 +82,7 @@ void CallWatcher::end() {
   if (watcher != this) return;
   watcher = nullptr;
   c10::impl::tls_set_dispatch_key_included(record_key, false);
+  c10::impl::tls_set_dispatch_key_included(first_key, false);
 }
 
 void PointerWatch::add(const at::Tensor& tensor) {

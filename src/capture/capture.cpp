@@ -5,9 +5,11 @@
 #include <ATen/SequenceNumber.h>
 #include <torch/autograd.h>
 
+#include <map>
 #include <unordered_map>
 
 #include "capture/hooks.h"
+#include "capture/host_scalars.h"
 #include "capture/ivalue.h"
 #include "capture/recorder.h"
 #include "capture/replay.h"
@@ -62,21 +64,27 @@ class Session {
     const auto& slots = request.modules->slots();
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].tensor().defined()) slot_of_.emplace(slots[i].tensor().unsafeGetTensorImpl(), i);
-    observed_.recorder =
-        std::make_unique<Recorder>([this](const at::Tensor& t) { return name_outside(t); }, request.throws);
+    observed_.recorder = std::make_unique<Recorder>([this](const at::Tensor& t) { return name_outside(t); },
+                                                    request.throws, request.assumes);
     for (const auto& tensor : request.arguments)
       if (tensor.defined()) marked_.push_back(tensor);
     for (const auto& slot : slots)
       if (slot.tensor().defined()) marked_.push_back(slot.tensor());
+    if (request.lists_breaks) recorder().list_breaks();
     effects_.emplace(marked_, start.effects);
     recorder().watch_memory(marked_);
     recorder().watch_generator(start_.effects.generator);
     for (const auto& generator : request.generators) recorder().watch_generator(generator);
   }
 
-  void begin() { enter_arguments(); }
-
-  void rename(const at::Tensor& known, const at::Tensor& twin) { recorder().rename(known, twin); }
+  void begin() {
+    enter_arguments();
+    recorder().make_inputs_of(request_.numbers, [this](size_t which) {
+      done_.sources.push_back({Source::Kind::number, done_.numbers.size()});
+      done_.numbers.push_back(request_.numbers[which]);
+      return "number" + std::to_string(done_.numbers.size() - 1);
+    });
+  }
 
   /// The function has given these.
   ObservedRun finish(std::vector<at::Tensor> outputs, const WithGradients& at_times) {
@@ -90,6 +98,7 @@ class Session {
     }
     observed_.broken = recorder().broken();
     observed_.backtrace = recorder().backtrace();
+    observed_.breaks = recorder().breaks();
     observed_.broken_by_read = recorder().broken_by_read();
     observed_.generators = recorder().generators();
     observed_.generator_states = recorder().generator_states();
@@ -136,6 +145,10 @@ class Session {
       if (place.buffer) remember(done_.sources.size() - 1, tensor);
       return place.path;
     }
+    if (tensor.dim() == 0 && tensor.is_cpu() && !tensor.is_complex() && !tensor.requires_grad()) {
+      const UnrecordedCalls aside;
+      scalars_.emplace(done_.sources.size(), tensor.clone());
+    }
     done_.sources.push_back({Source::Kind::outside, done_.outside.size()});
     done_.outside.emplace_back(tensor.getIntrusivePtr());
     return "outside" + std::to_string(done_.outside.size() - 1);
@@ -179,8 +192,10 @@ class Session {
     if (going_on() && !request_.gradients && std::ranges::any_of(done_.outputs, has_history))
       give_up("[capture] the function sets another grad mode");
     if (going_on()) done_.trace = recorder().finish_trace(observed_.outputs);
+    if (going_on() && request_.gradients && done_.trace->has_hooks)
+      give_up("[capture] the function puts a hook on a tensor that it computes, or has it keep its gradient");
     // A copy that nobody uses was made to be read. (With `fullgraph` the caller says that it is not needed.)
-    if (going_on() && !request_.throws && copies_to_read(*done_.trace))
+    if (going_on() && !request_.throws && !request_.ignores_printing && copies_to_read(*done_.trace))
       give_up("[capture] the function copies a tensor and reads its elements, or prints it",
               /*by_read=*/true);
     if (going_on()) share_memory();
@@ -411,13 +426,16 @@ class Session {
       return give_up("[capture] the backward pass fails: " + text.substr(0, text.find('\n')));
     }
     if (!going_on()) return;
-    // Eager code has a history all the same.
-    if (std::ranges::none_of(found, [](const at::Tensor& gradient) { return gradient.defined(); }))
-      return give_up("[capture] the outputs have no gradient by any input");
     for (size_t i = 0; i < leaves.size(); ++i) {
       Gradient gradient{leaf_inputs[i], std::nullopt};
       for (const auto& by_root : reached) gradient.by.push_back(by_root[i]);
-      if (found[i].defined()) {
+      const auto sparse = found[i].defined() ? recorder().sparse_parts(found[i]) : std::nullopt;
+      if (sparse) {
+        const UnrecordedCalls aside;
+        gradient.result = add_result(sparse->values, found[i]._values());
+        gradient.indices = add_result(sparse->indices, found[i]._indices());
+        gradient.sizes = found[i].sizes().vec();
+      } else if (found[i].defined()) {
         auto* value = found[i].layout() == at::kStrided ? recorder().find(found[i]) : nullptr;
         if (!value) return give_up("[capture] a gradient is a tensor that no recorded operator made");
         gradient.result = add_result(value, found[i]);
@@ -428,21 +446,46 @@ class Session {
 
   void finish() {
     refuse_secret_writes();
-    for (const auto& outside : done_.outside)
+    const auto scalars = scalars_made_here();
+    for (size_t i = 0; i < done_.sources.size(); ++i) {
+      if (done_.sources[i].kind != Source::Kind::outside || scalars.contains(i)) continue;
+      const auto& outside = done_.outside[done_.sources[i].index];
       if (outside.expired() || is_only_given_back(at::Tensor(outside.lock()), /*held=*/1))
         return give_up(
             "[capture] the function makes a tensor without the dispatcher (from_blob, data pointers)");
+    }
     const Recorder::Pause pause;
     const bool by_storage = counts_from_storage(recorder().graph());
     for (const auto& input : recorder().inputs()) {
+      if (const auto scalar = scalars.find(done_.input_values.size()); scalar != scalars.end()) {
+        done_.input_values.push_back(scalar->second);
+        continue;
+      }
       const auto tensor = input.tensor();
       done_.input_values.push_back(!input.before.defined() ? tensor.detach()
                                    : by_storage ? copy_as_it_lies(input.before, tensor.storage_offset())
                                                 : input.before);
     }
     done_.generators = recorder().generators();
+    done_.assumptions = recorder().assumptions();
     done_.graph = std::move(recorder().graph());
+    make_constants(done_, scalars);
+    if (!scalars.empty() && done_.trace->refused.empty()) {
+      auto trace = std::make_shared<Trace>(*done_.trace);
+      trace->refused = "the function makes tensors of numbers past the dispatcher";
+      done_.trace = std::move(trace);
+    }
     ir::verify(done_.graph);
+  }
+
+  /// By input: the numbers that the function made into tensors, which are gone by now.
+  std::map<size_t, at::Tensor> scalars_made_here() {
+    auto made = scalars_;
+    std::erase_if(made, [&](const auto& scalar) {
+      const auto& input = recorder().inputs()[scalar.first];
+      return !input.outside.expired() || input.region->version > 0;
+    });
+    return made;
   }
 
   const CaptureRequest& request_;
@@ -453,6 +496,7 @@ class Session {
   ObservedRun observed_;
   std::unordered_map<const c10::TensorImpl*, size_t> slot_of_;
   std::vector<at::Tensor> tangents_;
+  std::map<size_t, at::Tensor> scalars_;  // by input: what outside tensors without dimensions hold
   std::unordered_map<const Memory::Region*, size_t> hidden_;  // results that outputs are views of
   struct Remembered {
     size_t input;
@@ -481,35 +525,23 @@ std::string ObservedRun::escaped(const std::vector<at::Tensor>& results) const {
 ObservedRun observe(const CaptureRequest& request) {
   const StartOfRun start;
   const WithGradients at_times(*request.modules);
-  std::optional<Session> session;
-  const auto begin = [&] {
-    session.emplace(request, start);
-    session->begin();
-  };
-  const auto filled = [&](const at::Tensor& placeholder, const at::Tensor& made) {
-    session->rename(made, placeholder);
-  };
+  Session session(request, start);
   try {
-    if (request.follow.empty()) {
-      begin();
-      return session->finish((*request.function)(request.arguments), at_times);
-    }
-    auto outcome = ReplayedRun(request.follow, begin, filled).run(*request.function, request.arguments);
-    if (session) return session->finish(std::move(outcome.outputs), at_times);
-    ObservedRun observed;
-    observed.followed = outcome.followed;
-    observed.not_replayed = std::move(outcome.refused);
-    return observed;
+    session.begin();
+    return session.finish((*request.function)(request.arguments), at_times);
   } catch (const GraphBreak&) {
-    if (session) session->undo();
+    session.undo();
+    throw;
+  } catch (...) {
+    if (request.lists_breaks) session.undo();
     throw;
   }
 }
 
-Capture capture(const CaptureRequest& request) {
-  auto watched = request;
-  watched.throws = true;
-  auto observed = observe(watched);
+namespace {
+
+/// The graph of a run that had one; nothing is left of the run but that.
+Capture take_graph(ObservedRun& observed) {
   auto& made = *observed.capture;
   for (const auto& mutation : made.mutations)
     made.result_values[mutation.result] = made.result_values[mutation.result].clone();
@@ -523,6 +555,29 @@ Capture capture(const CaptureRequest& request) {
     throw GraphBreak("[capture] the function keeps a tensor beyond the call, the result of " + kept +
                      ": compiled code would not renew it");
   return std::move(made);
+}
+
+}  // namespace
+
+Capture capture(const CaptureRequest& request) {
+  auto watched = request;
+  watched.throws = true;
+  auto observed = observe(watched);
+  return take_graph(observed);
+}
+
+GraphOrBreaks capture_or_list_breaks(CaptureRequest request) {
+  request.lists_breaks = true;
+  auto observed = observe(request);
+  if (!observed.capture) {
+    observed.undo();
+    return {std::nullopt, std::move(observed.breaks)};
+  }
+  try {
+    return {take_graph(observed), {}};
+  } catch (const GraphBreak& kept) {
+    return {std::nullopt, {kept.reason()}};
+  }
 }
 
 }  // namespace graft

@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "capture/module_tree.h"
-#include "capture/replay.h"
+#include "capture/trace.h"
 #include "ir/graph.h"
 
 namespace graft {
 
 /// Where the value of a graph input comes from at each call.
 struct Source {
-  enum class Kind : uint8_t { argument, slot, outside, tangent } kind;
-  size_t index;  ///< of the argument, of the tree's slot, into `outside`, of the output
+  enum class Kind : uint8_t { argument, slot, outside, number, tangent } kind;
+  size_t index;  ///< of the argument, of the tree's slot, into `outside`, into `numbers`, of the output
   bool operator==(const Source&) const = default;
 };
 
@@ -61,6 +61,9 @@ struct Gradient {
   /// For each tangent: whether its output's history leads here. If that of no output that is used does, there
   /// is no gradient, not even zeros.
   std::vector<bool> by = {};
+  /// Of a sparse gradient, whose values `result` is: the result that says where they belong, and its sizes.
+  std::optional<size_t> indices = {};
+  std::vector<int64_t> sizes = {};
   bool operator==(const Gradient&) const = default;
 };
 
@@ -69,6 +72,7 @@ struct CapturedFunction {
   ir::Graph graph;
   std::vector<Source> sources;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside;
+  std::vector<Trace::NumberPlace> numbers;  ///< in C++ code, that are inputs
   std::vector<at::Generator> generators;
   std::vector<Output> outputs;
   std::vector<Mutation> mutations;
@@ -76,6 +80,9 @@ struct CapturedFunction {
   std::vector<size_t> tangent_inputs;  ///< graph inputs, in the order of the outputs that require a gradient
   size_t forward_results = 0;
   std::shared_ptr<const Trace> trace;
+  /// What the graph takes for granted about values, in the order in which the function asked
+  /// (runtime/assumption.h).
+  std::vector<bool> assumptions;
 };
 
 /// The same with the values of the captured run, to check a program by.
@@ -101,9 +108,14 @@ struct CaptureRequest {
   /// Whether the outputs are to be differentiated once more. If not, what eager code saved goes as the
   /// backward pass is seen: page after page that need not be new.
   bool keep_history = true;
-  /// What earlier runs did, the most likely first: as long as the code does what one of them did, nothing is
-  /// computed (capture/replay.h).
-  std::vector<TraceToFollow> follow = {};
+  /// These C++ numbers, by their calls, are inputs of the graph, not part of it.
+  std::vector<Trace::NumberPlace> numbers = {};
+  /// Answers of comparisons may be taken for granted; if not, they are reads like others.
+  bool assumes = true;
+  /// After the first break the run is watched for more of them, and can be undone all the same.
+  bool lists_breaks = false;
+  /// Copies that nobody uses are not taken for something that is printed.
+  bool ignores_printing = false;
 };
 
 class Recorder;
@@ -115,14 +127,10 @@ struct ObservedRun {
   ObservedRun(ObservedRun&&) noexcept;
   ObservedRun& operator=(ObservedRun&&) noexcept;
 
-  /// Which of the traces the code has followed to its end; then nothing else is here.
-  std::optional<size_t> followed;
-  /// Why the code cannot follow a trace; then it ended midway with nothing computed, and nothing else is
-  /// here.
-  std::string not_replayed;
   std::vector<at::Tensor> outputs;
   std::optional<Capture> capture;            ///< none: see `broken`
   std::string broken, backtrace;             ///< why no graph holds what it did
+  std::vector<std::string> breaks;           ///< the same, and with `lists_breaks` those after it
   bool broken_by_read = false;               ///< that is, because it reads a value on the host
   std::vector<at::Generator> generators;     ///< that were given to operators,
   std::vector<at::Tensor> generator_states;  ///< and their states before
@@ -142,5 +150,12 @@ ObservedRun observe(const CaptureRequest& request);
 
 /// The graph alone: nothing the function was given has changed afterwards. GraphBreak where there is none.
 Capture capture(const CaptureRequest& request);
+
+/// The same, or all breaks (CaptureRequest::lists_breaks).
+struct GraphOrBreaks {
+  std::optional<Capture> graph;
+  std::vector<std::string> breaks;
+};
+GraphOrBreaks capture_or_list_breaks(CaptureRequest request);
 
 }  // namespace graft

@@ -38,8 +38,10 @@ bool takes_the_same(const c10::FunctionSchema& twin, const c10::FunctionSchema& 
 std::optional<FunctionalForm> find(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   FunctionalForm form{op, {}, 0};
-  for (size_t i = 0; i < schema.arguments().size(); ++i)
-    if (writes(schema.arguments()[i])) form.mutated.push_back(i);
+  // What a twin gives for a result comes before the new values of arguments.
+  for (const bool out : {true, false})
+    for (size_t i = 0; i < schema.arguments().size(); ++i)
+      if (writes(schema.arguments()[i]) && schema.arguments()[i].is_out() == out) form.mutated.push_back(i);
   for (const auto& result : schema.returns()) form.fresh += !writes(result);
 
   const auto& name = schema.name();

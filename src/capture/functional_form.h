@@ -11,7 +11,7 @@ namespace graft {
 /// other).
 struct FunctionalForm {
   c10::OperatorHandle op;
-  std::vector<size_t> mutated;  ///< arguments of the original that it writes to, in its order
+  std::vector<size_t> mutated;  ///< arguments of the original that it writes to, results first
   size_t fresh =
       0;  ///< results that come first and are new in the original, too; then one for each of `mutated`
 };

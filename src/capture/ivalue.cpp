@@ -241,6 +241,7 @@ std::optional<ir::Attribute> to_attribute(const c10::IValue& value, const c10::T
     }
   }
   if (value.isDouble()) return value.toDouble();
+  if (value.isComplexDouble()) return std::complex<double>(value.toComplexDouble());
   if (value.isString()) return value.toStringRef();
   if (value.isDevice()) return to_ir(value.toDevice());
   if (value.isGenerator()) {
@@ -262,6 +263,7 @@ c10::IValue to_ivalue(const ir::Attribute& attribute, const c10::Type& declared,
     c10::IValue operator()(bool v) const { return v; }
     c10::IValue operator()(int64_t v) const { return int_value(v, type); }
     c10::IValue operator()(double v) const { return v; }
+    c10::IValue operator()(const std::complex<double>& v) const { return c10::complex<double>(v); }
     c10::IValue operator()(const std::string& v) const { return v; }
     c10::IValue operator()(ir::DType v) const { return static_cast<int64_t>(to_torch(v)); }
     c10::IValue operator()(const ir::Device& v) const { return to_torch(v); }

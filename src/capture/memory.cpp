@@ -141,6 +141,24 @@ ir::Value& Memory::laid_out_as(ir::Value& value, ir::Value& old, const ir::Tenso
   return add("aten::copy", {{"self", &old}, {"src", &value}}, type);
 }
 
+/// Complex numbers as pairs of real ones, or such pairs as complex numbers; null where they do not lie side
+/// by side.
+ir::Value* Memory::other_parts(ir::Value& value, const std::string& op, ir::Value& onto) {
+  auto type = value.type();
+  type.dtype = onto.type().dtype;
+  type.sizes = onto.type().sizes;
+  if (op == "aten::view_as_real") {
+    for (auto& stride : type.strides) stride *= 2;
+    type.strides.push_back(1);
+  } else {
+    if (type.strides.back() != 1) return nullptr;
+    type.strides.pop_back();
+    if (std::ranges::any_of(type.strides, [](ir::Dim stride) { return stride % 2 != 0; })) return nullptr;
+    for (auto& stride : type.strides) stride /= 2;
+  }
+  return &laid_out_as(add(op, {{"self", &value}}, type), onto, onto.type());
+}
+
 /// The new value of the view's parent once the view shows `value`; null where no operator says it.
 ir::Value* Memory::inverse(const View& view, ir::Value& onto, ir::Value& value) {
   const auto& call = *view.call;
@@ -172,6 +190,8 @@ ir::Value* Memory::inverse(const View& view, ir::Value& onto, ir::Value& value) 
   if (op == "aten::alias" || op == "aten::detach") return &laid_out_as(value, onto, type);
   if (op == "aten::_conj")
     return &laid_out_as(add("aten::conj_physical", {{"self", &value}}, value.type()), onto, type);
+  if (op == "aten::view_as_real") return other_parts(value, "aten::view_as_complex", onto);
+  if (op == "aten::view_as_complex") return other_parts(value, "aten::view_as_real", onto);
 
   // Other ways to see the same elements: undone if that gives the parent's layout, which the rest relies on.
   auto turned = type;

@@ -90,6 +90,7 @@ class Memory {
   };
   ir::Value& read_view(View& view);
   ir::Value* inverse(const View& view, ir::Value& onto, ir::Value& value);
+  ir::Value* other_parts(ir::Value& value, const std::string& op, ir::Value& onto);
   ir::Value& add(const std::string& op, std::vector<ir::NamedArgument> arguments, ir::TensorType type);
   ir::Value& laid_out_as(ir::Value& value, ir::Value& old, const ir::TensorType& type);
 

@@ -169,6 +169,8 @@ ModuleTree::ModuleTree(std::vector<std::shared_ptr<Module>> roots) : roots_(std:
     const auto& module = *owner;
     entries_.push_back({&module, owner, &typeid(module), std::move(path), keys_of(children_of(module)),
                         keys_of(parameters_of(module)), keys_of(buffers_of(module)), 0, training_of(module)});
+    if (const auto read = options_reader(module))
+      options_.push_back({entries_.size() - 1, read, read(module)});
   };
   for (size_t i = 0; i < roots_.size(); ++i) enter(roots_[i], roots_.size() == 1 ? "" : std::to_string(i));
   for (size_t i = 0; i < entries_.size(); ++i) {  // breadth first: the children of one module stand together
@@ -197,6 +199,9 @@ std::optional<std::string> ModuleTree::changed() const {
   if (as_held(*held)) return std::nullopt;
   for (const auto& entry : entries_)  // parents first: what a child's entry points to is there
     if (auto change = changed(entry)) return change;
+  for (const auto& options : options_)
+    if (const auto& entry = entries_[options.entry]; options.read(*entry.module) != options.then)
+      return (entry.path.empty() ? std::string("the module") : "module " + entry.path) + " has other options";
   if (auto change = ties_changed()) return change;
   const std::lock_guard<std::mutex> lock(held_guard_);
   held_ = std::make_shared<HeldTensors>(slots_);
@@ -222,7 +227,9 @@ bool ModuleTree::as_held(const HeldTensors& held) const {
       for (const auto& item : *table)
         if (!place++->is(item.value()) || !equal(item.key(), *name++)) return false;
   }
-  return true;
+  return std::ranges::all_of(options_, [&](const Options& options) {
+    return options.read(*entries_[options.entry].module) == options.then;
+  });
 }
 
 std::optional<std::string> ModuleTree::changed(const Entry& entry) const {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/module_options.h"
 #include "support/guarded_state.h"
 
 namespace graft {
@@ -41,15 +42,20 @@ class ModuleTree {
 
   const std::vector<Slot>& slots() const { return slots_; }
   /// Null while the tree is the one that it was when it was made: the same modules with the same classes,
-  /// names, order and training flags; the same names of parameters and buffers in the same order; tensors in
-  /// the same slots, of which those and only those are one tensor, or share memory, that did so then. Else
-  /// what changed.
+  /// names, order, training flags and options (of libtorch's layers); the same names of parameters and
+  /// buffers in the same order; tensors in the same slots, of which those and only those are one tensor, or
+  /// share memory, that did so then. Else what changed.
   std::optional<std::string> changed() const;
   /// Of what a capture over this tree has read: that which changed() does not see to already.
   std::vector<StateRead> beyond(const std::vector<StateRead>& reads) const;
 
  private:
   struct Entry;
+  struct Options {
+    size_t entry;
+    ReadOptions read;
+    uint64_t then;
+  };
   struct HeldTensors;
   struct Ties;
   bool as_held(const HeldTensors& held) const;
@@ -58,6 +64,7 @@ class ModuleTree {
 
   std::vector<std::shared_ptr<torch::nn::Module>> roots_;
   std::vector<Entry> entries_;
+  std::vector<Options> options_;
   std::vector<Slot> slots_;
   /// Of all entries: children, parameters, buffers. In one place, for the way through them in every call.
   std::vector<std::string> names_;

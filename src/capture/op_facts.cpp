@@ -46,7 +46,9 @@ bool gives_sizes_too(const c10::OperatorHandle& op) {
 
 bool shape_depends_on_data(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
-  if (op.schema().name() != "aten::index" && op.schema().name() != "aten::_unsafe_index") return true;
+  const auto& name = op.schema().name();
+  if (name == "aten::one_hot") return stack.back().toInt() <= 0;
+  if (name != "aten::index" && name != "aten::_unsafe_index") return true;
   bool mask = false;
   each_tensor(stack.back(), [&](const at::Tensor& t) {
     mask |= t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;

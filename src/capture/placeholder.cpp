@@ -75,32 +75,50 @@ void copy_history(const at::Tensor& to, const at::Tensor& from, const StandIn& s
       std::make_unique<AutogradMeta>(impl, meta->requires_grad_, Edge(meta->grad_fn_, meta->output_nr_)));
 }
 
+/// That the code has put on a tensor.
+std::shared_ptr<torch::autograd::hooks_list> hooks_of(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta ? meta->cpp_hooks_list_ : nullptr;
+}
+
 void fill(const at::Tensor& placeholder, const at::Tensor& made, const StandIn& stand_in) {
   auto* impl = placeholder.unsafeGetTensorImpl();
   const bool wants_gradient = placeholder.requires_grad() && !made.requires_grad();
   const auto& storage = placeholder.storage();
   if (storage.unsafeGetStorageImpl() != made.storage().unsafeGetStorageImpl() && storage.use_count() > 1)
     lend_memory(*storage.unsafeGetStorageImpl(), made.storage());
+  const auto hooks = hooks_of(placeholder);
   impl->set_autograd_meta(nullptr);
   impl->shallow_copy_from(made.getIntrusivePtr());
-  impl->set_version_counter(made.unsafeGetTensorImpl()->version_counter());
+  if (!placeholder.is_inference() && !made.is_inference())
+    impl->set_version_counter(made.unsafeGetTensorImpl()->version_counter());
   copy_history(placeholder, made, stand_in);
   // The code has said so, of a leaf that it made.
   if (wants_gradient && made.is_floating_point()) placeholder.set_requires_grad(true);
+  if (hooks && placeholder.requires_grad())
+    for (const auto& hook : *hooks)
+      if (hook)
+        placeholder.register_hook([hook](const at::Tensor& gradient) { return at::Tensor(hook(gradient)); });
 }
 
 }  // namespace
 
 at::Tensor make_placeholder(const Trace::Result& result, const at::Tensor& of) {
-  const auto key = c10::computeDispatchKey(result.dtype, at::kStrided, result.device);
-  auto storage = of.defined() ? of.storage() : storage_without_elements(result.bytes, result.device);
-  auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), key,
-                                                              c10::scalarTypeToTypeMeta(result.dtype));
+  const auto type = c10::scalarTypeToTypeMeta(result.dtype);
+  // A view is an inference tensor, or not, as what it is a view of is, whatever the mode.
+  auto tensor = of.defined() ? at::detail::make_tensor_base<c10::TensorImpl>(
+                                   c10::TensorImpl::VIEW, c10::Storage(of.storage()), of.key_set(), type)
+                             : at::detail::make_tensor_base<c10::TensorImpl>(
+                                   storage_without_elements(result.bytes, result.device),
+                                   c10::computeDispatchKey(result.dtype, at::kStrided, result.device), type);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
       result.sizes, result.strides, result.offset + (of.defined() ? of.storage_offset() : 0));
-  at::Tensor made(std::move(tensor));
-  if (result.requires_grad) made.set_requires_grad(true);
-  return made;
+  return at::Tensor(std::move(tensor));
+}
+
+void lend_elements(c10::StorageImpl& to, const at::Tensor& made) {
+  made.storage().mutable_data();  // memory that is shared until it is written becomes the tensor's own
+  lend_memory(to, made.storage());
 }
 
 bool is_about_a_placeholder(const std::string& message) { return message.starts_with(no_elements); }

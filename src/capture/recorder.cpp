@@ -6,25 +6,40 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/Backtrace.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <unordered_set>
 
+#include "capture/break_advice.h"
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
+#include "capture/number_twin.h"
 #include "capture/op_facts.h"
 #include "capture/recorded_call.h"
+#include "capture/whole_calls.h"
 #include "graft/error.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
+#include "support/user_code.h"
 
 namespace graft {
 namespace {
 
 using c10::DispatchKeySet;
 using c10::IValue;
+
+constexpr const char* reads_a_value = "reads a tensor's value on the host";
+constexpr const char* has_a_shape_by_data = "has a result whose shape depends on the data";
+
+/// Where the user's code made the call.
+std::string at_place(const std::vector<std::string>& code) { return code.empty() ? "" : " at " + code[0]; }
+
+std::string lines_of(const std::vector<std::string>& code) {
+  std::string text;
+  for (const auto& line : code) text += "  " + line + "\n";
+  return text;
+}
 
 std::string common_scope(const std::string& a, const std::string& b) {
   const size_t n = std::min(a.size(), b.size());
@@ -40,9 +55,10 @@ std::string common_scope(const std::string& a, const std::string& b) {
 
 Recorder::Pause::Pause() : off_(DispatchKeySet(record_key)) {}
 
-Recorder::Recorder(NameOutside name_outside, bool throws)
+Recorder::Recorder(NameOutside name_outside, bool throws, bool assumes)
     : name_outside_(std::move(name_outside)),
       throws_(throws),
+      assumes_(assumes),
       // On CUDA backward runs on the engine's own thread, which no recorder watches: gradients would silently
       // become constants.
       was_multithreaded_(c10::AutogradState::get_tls_state().get_multithreading_enabled()),
@@ -64,7 +80,12 @@ void Recorder::stop() {
 }
 
 void Recorder::on_pointer(c10::StorageImpl*) {
-  give_up("[capture] the function takes the data pointer of a tensor");
+  if (!reason_.empty()) return;
+  const auto code = user_code_on_stack();
+  give_up("[capture] the function takes the data pointer of a tensor" + at_place(code) +
+              ". Compute with operators in place of pointers, or take the pointer outside of the compiled "
+              "function",
+          lines_of(code));
 }
 
 void Recorder::give_up(const std::string& reason, const std::string& backtrace, bool by_read) {
@@ -72,13 +93,45 @@ void Recorder::give_up(const std::string& reason, const std::string& backtrace, 
   reason_ = reason;
   by_read_ = by_read;
   backtrace_ = backtrace;
+  breaks_.push_back(reason);
 }
 
-void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read) {
-  give_up(
-      "[capture] " + name_of(op) + " " + why + (last_scope_.empty() ? "" : ", near module " + last_scope_),
-      c10::get_backtrace(/*frames_to_skip=*/3, /*maximum_number_of_frames=*/48), by_read);
+namespace {
+
+std::string sentence_about(const c10::OperatorHandle& op, const std::string& why, const std::string& place) {
+  const auto part = called_as();
+  const auto name = part.empty() ? name_of(op) : std::string(part);
+  return "[capture] " + name + " " + why + place;
+}
+
+std::string with_advice(const c10::OperatorHandle& op, const std::string& sentence) {
+  return sentence + ". " + advice_for(called_as().empty() ? op.schema().name() : called_as());
+}
+
+}  // namespace
+
+void Recorder::break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read,
+                        const std::string& origin) {
+  if (reason_.empty()) {
+    const auto code = user_code_on_stack();
+    const auto sentence = sentence_about(op, why, origin + at_place(code));
+    give_up(by_read ? with_advice(op, sentence) : sentence, lines_of(code), by_read);
+  }
   if (throws_) throw GraphBreak(reason_, backtrace_);
+}
+
+/// No graph is made any more: what else would stand in its way is noted.
+void Recorder::note_later_break(const Call& call) {
+  if (computes_nothing(call.op, call.given)) return;
+  const auto& declared = call.op.schema().arguments();
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i].alias_info() && declared[i].alias_info()->isWrite())
+      each_tensor(call.given[i], [&](const at::Tensor& t) { written_later_.save(t); });
+  const bool reads = reads_on_host(call.op), shapes = shape_depends_on_data(call.op, *call.stack);
+  if (!reads && !shapes) return;
+  const auto* why = reads ? reads_a_value : has_a_shape_by_data;
+  auto text = with_advice(call.op, sentence_about(call.op, why, at_place(user_code_on_stack())));
+  if (std::ranges::find(breaks_, text) == breaks_.end()) breaks_.push_back(std::move(text));
 }
 
 size_t Recorder::input(const at::Tensor& tensor, const std::string& name) {
@@ -159,6 +212,7 @@ void Recorder::watch_memory(const std::vector<at::Tensor>& tensors) {
 void Recorder::undo() const {
   const UnrecordedCalls aside;
   const at::NoGradGuard no_grad;
+  written_later_.restore();
   for (const auto& held : held_)
     if (const at::Tensor tensor(held.tensor.lock());
         tensor.defined() && storage_of(tensor) != storage_of(held.before))
@@ -168,11 +222,6 @@ void Recorder::undo() const {
       if (tensor.sizes() != input.before.sizes()) tensor.resize_(input.before.sizes());
       row_of(tensor).copy_(row_of(input.before));
     }
-}
-
-void Recorder::rename(const at::Tensor& known, const at::Tensor& twin) {
-  if (const auto place = memory_.find(known)) memory_.enter_twin(twin, *place);
-  trace_.rename(known, twin);
 }
 
 std::shared_ptr<const Trace> Recorder::finish_trace(const std::vector<at::Tensor>& outputs) {
@@ -196,13 +245,17 @@ bool Recorder::is_over_memory_made_here(const at::Tensor& tensor) const {
 
 ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op, bool reads) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
-    // A C++ number on its way into an operator is part of the program, not data.
+    // A C++ number on its way into an operator is part of the program, not data, unless it changes all the
+    // time.
+    if (!numbers_.empty())
+      if (const auto place = adopt(tensor, /*of_inputs=*/true)) return &memory_.read(*place);
     const UnrecordedCalls aside;
-    const auto number = tensor.is_complex()                 ? std::optional<ir::Attribute>()
-                        : tensor.is_floating_point()        ? ir::Attribute(tensor.item<double>())
-                        : tensor.scalar_type() == at::kBool ? ir::Attribute(tensor.item<bool>())
-                                                            : ir::Attribute(tensor.item<int64_t>());
-    if (number) return &graph_.add_node("graft::number", {{"value", *number}}, {type_of(tensor)}).output();
+    auto number = tensor.is_complex()
+                      ? ir::Attribute(std::complex<double>(tensor.item<c10::complex<double>>()))
+                  : tensor.is_floating_point()        ? ir::Attribute(tensor.item<double>())
+                  : tensor.scalar_type() == at::kBool ? ir::Attribute(tensor.item<bool>())
+                                                      : ir::Attribute(tensor.item<int64_t>());
+    return &graph_.add_node("graft::number", {{"value", std::move(number)}}, {type_of(tensor)}).output();
   }
   // Autograd makes tensor objects of its own for what it saved, of the memory it was in. Elsewhere a tensor
   // over an input's memory may be one that the function reaches besides its arguments.
@@ -224,29 +277,11 @@ ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op
   return &memory_.read(*place);
 }
 
-/// The formula for the gradient of a product of elements asks how many of them are zero, and has one way that
-/// is right for any number of them: the answer that leads there is "one".
-bool Recorder::answer(const Call& call) {
-  const auto& op = call.op.schema().name();
-  const bool counts = op == "aten::_local_scalar_dense";
-  if (!counts && op != "aten::nonzero") return false;
-  const auto node = torch::autograd::get_current_node();
-  if (!node || !node->name().starts_with("ProdBackward")) return false;
-  const auto of = call.stack->back().toTensor();
-  call.stack->pop_back();
-  const UnrecordedCalls aside;
-  if (counts)
-    call.stack->emplace_back(at::Scalar(1));
-  else
-    call.stack->emplace_back(at::zeros({1, of.dim()}, of.options().dtype(at::kLong)));
-  return true;
-}
-
 bool Recorder::refuse(const Call& call) {
   if (reads_on_host(call.op))
-    break_at(call.op, "reads a tensor's value on the host", /*by_read=*/true);
+    break_at(call.op, reads_a_value, /*by_read=*/true, origin_of(call));
   else if (shape_depends_on_data(call.op, *call.stack))
-    break_at(call.op, "has a result whose shape depends on the data", /*by_read=*/true);
+    break_at(call.op, has_a_shape_by_data, /*by_read=*/true, origin_of(call));
   for (const auto& value : call.given)
     each_tensor(value, [&](const at::Tensor& t) {
       if (t.is_neg()) break_at(call.op, "got a tensor with the negative bit");
@@ -277,13 +312,13 @@ std::optional<std::vector<ir::NamedArgument>> Recorder::arguments_of(const Call&
   std::vector<ir::NamedArgument> arguments;
   arguments.reserve(declared.size());
   for (size_t i = 0, k = 0; i < declared.size(); ++i) {
-    if (declared[i].is_out() && as.schema().name() == call.op.schema().name() && !as.schema().is_mutable())
-      continue;
+    if (declared[i].is_out() && !as.schema().is_mutable()) continue;
     const auto& twin = as.schema().arguments()[k++];
     const IValue& value = call.given[i];
     const auto& name = twin.name();
     const bool written = declared[i].alias_info() && declared[i].alias_info()->isWrite();
-    const bool reads = !makes_empty(call.op) && !(written && overwrites(call.op));
+    const bool reads = !makes_empty(call.op) && !(written && overwrites(call.op)) &&
+                       ir::kind_of(name_of(call.op)) != ir::OpKind::view;
     if (value.isTensor()) {
       if (value.toTensor().defined())
         arguments.push_back({name, use(value.toTensor(), call.op, reads)});
@@ -341,11 +376,25 @@ std::string Recorder::scope_of(const std::vector<ir::NamedArgument>& arguments) 
   return parameter ? *parameter : scope.value_or("");
 }
 
+/// The module that a value which is read comes from, as a clause; empty where nobody knows.
+std::string Recorder::origin_of(const Call& call) {
+  std::string scope;
+  for (const auto& value : call.given)
+    each_tensor(value, [&](const at::Tensor& t) {
+      const auto place = memory_.find(t);
+      const auto* known = !place ? nullptr : place->view ? place->view->value : place->region->value;
+      while (known && known->producer() && known->producer()->scope().empty() &&
+             ir::kind_of(known->producer()->op()) == ir::OpKind::view)
+        known = known->producer()->inputs().empty() ? nullptr : known->producer()->inputs().front();
+      if (scope.empty() && known && known->producer()) scope = known->producer()->scope();
+    });
+  return scope.empty() ? scope : ", of a value that comes from module \"" + scope + "\",";
+}
+
 ir::Node& Recorder::add_node(const c10::OperatorHandle& op, std::vector<ir::NamedArgument> arguments,
                              std::vector<ir::TensorType> types) {
   auto scope = scope_of(arguments);
   auto& node = graph_.add_node(name_of(op), std::move(arguments), std::move(types));
-  if (!scope.empty()) last_scope_ = scope;
   node.set_scope(std::move(scope));
   return node;
 }
@@ -397,9 +446,64 @@ void Recorder::record_pure(Call& call) {
   for (size_t i = 0; i < made->size(); ++i) enter_result(call, (*made)[i], node.output(i));
 }
 
+/// In the call that comes now.
+bool Recorder::is_number_input(size_t argument) const {
+  return tracing_ && reason_.empty() &&
+         std::ranges::any_of(number_places_, [&](const Trace::NumberPlace& place) {
+           return place.call == trace_.calls() && place.argument == argument;
+         });
+}
+
+/// A number that is an input goes into the operator as a tensor, so that gradients are computed from that,
+/// too.
+void Recorder::on_first(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto twin = number_twin(op);
+  if (!twin || !is_number_input(twin->argument)) return pass_first(op, keys, stack);
+  auto& value = (*stack)[stack->size() - op.schema().arguments().size() + twin->argument];
+  if (!value.isDouble() && !value.isInt()) return pass_first(op, keys, stack);
+  value = number_tensor(value.toScalar());
+  trace_.note_spelling(twin->op, op);
+  twin->op.callBoxed(stack);
+}
+
+void Recorder::enter_numbers(const Call& call) {
+  for (size_t i = 0; i < number_places_.size(); ++i) {
+    const auto& place = number_places_[i];
+    if (place.call != trace_.calls() || place.argument >= call.given.size()) continue;
+    const auto& value = call.given[place.argument];
+    if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().is_complex() ||
+        !value.toTensor().unsafeGetTensorImpl()->is_wrapped_number())
+      continue;
+    numbers_.push_back(value.toTensor());
+    trace_.note_input(numbers_.back(), static_cast<uint32_t>(input(numbers_.back(), name_number_(i))));
+  }
+}
+
+/// Graphs have dense tensors only: the two that this one consists of are its results in its place.
+void Recorder::record_sparse(Call& call) {
+  const auto part = [&](const char* name) {
+    const auto place = call.op.schema().argumentIndexWithName(name);
+    return use(call.given[static_cast<size_t>(*place)].toTensor(), call.op, /*reads=*/true);
+  };
+  auto* const indices = part("indices");
+  auto* const values = indices && reason_.empty() ? part("values") : nullptr;
+  call.pass();
+  if (!values || !reason_.empty()) return;
+  const auto made = call.stack->back().toTensor();
+  sparse_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(made.getIntrusivePtr()), {indices, values}});
+}
+
+std::optional<Recorder::SparseParts> Recorder::sparse_parts(const at::Tensor& tensor) const {
+  for (const auto& known : sparse_)
+    if (!known.tensor.expired() && known.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl())
+      return known.parts;
+  return std::nullopt;
+}
+
 void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
   refuse_effects(call);
+  if (!reason_.empty() && lists_breaks_) note_later_break(call);
   if (!reason_.empty() || computes_nothing(op, call.given)) return call.pass();
   if (answer(call)) return;
   if (refuse(call)) return call.pass();
@@ -407,7 +511,10 @@ void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch
   if (generator && draws_.is_seeded(*generator))
     break_at(op, "draws from a random number generator that the function seeds");
   try {
-    if (op.schema().is_mutable())
+    if (tracing_) enter_numbers(call);
+    if (!tracing_ && op.schema().name() == "aten::_sparse_coo_tensor_with_dims_and_tensors")
+      record_sparse(call);
+    else if (op.schema().is_mutable())
       record_write(call);
     else
       record_pure(call);

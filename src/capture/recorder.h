@@ -18,6 +18,7 @@
 #include "capture/effects.h"
 #include "capture/functional_form.h"
 #include "capture/memory.h"
+#include "capture/saved_storages.h"
 #include "capture/trace.h"
 #include "ir/graph.h"
 
@@ -38,13 +39,18 @@ class Recorder : public CallWatcher {
   using NameOutside = std::function<std::string(const at::Tensor&)>;
 
   /// Recording lasts as long as the object lives. One per thread. `throws`: what no graph can hold is a
-  /// GraphBreak, thrown where it happens.
-  Recorder(NameOutside name_outside, bool throws);
+  /// GraphBreak, thrown where it happens. `assumes`: that two tensors are equal, or are not, may be taken for
+  /// granted (runtime/assumption.h).
+  Recorder(NameOutside name_outside, bool throws, bool assumes = true);
   ~Recorder() override;
 
   /// Why no graph holds what the code did; empty while one does.
   const std::string& broken() const { return reason_; }
   const std::string& backtrace() const { return backtrace_; }
+  /// After the first break, too: what reads values is noted, and what is written to is kept for undo().
+  void list_breaks() { lists_breaks_ = true; }
+  /// Why, for all of them, if they are listed; else for the first.
+  const std::vector<std::string>& breaks() const { return breaks_; }
   /// Whether it is a value that the code reads: all before it, and all after it, may be in graphs.
   bool broken_by_read() const { return by_read_; }
   /// From now on nothing is recorded. The first reason counts.
@@ -71,9 +77,17 @@ class Recorder : public CallWatcher {
   /// memory that is known; of an input's own only if asked for.
   std::optional<Memory::Place> adopt(const at::Tensor& tensor, bool of_inputs);
   bool is_over_memory_made_here(const at::Tensor& tensor) const;
+  /// What a sparse tensor that the backward pass made consists of (the gradient of an embedding that wants
+  /// such).
+  struct SparseParts {
+    ir::Value *indices, *values;
+  };
+  std::optional<SparseParts> sparse_parts(const at::Tensor& tensor) const;
 
   ir::Graph& graph() { return graph_; }
   std::vector<at::Generator>& generators() { return generators_; }
+  /// What the graph takes for granted, in order.
+  const std::vector<bool>& assumptions() const { return assumptions_; }
   /// The states that these generators were in before the code drew from them, one each.
   const std::vector<at::Tensor>& generator_states() const { return generator_states_; }
 
@@ -99,10 +113,16 @@ class Recorder : public CallWatcher {
   /// The code begins with this generator as it stands now.
   void watch_generator(const at::Generator& generator) { draws_.add(generator); }
 
-  /// `twin` is from now on another object for what `known` is.
-  void rename(const at::Tensor& known, const at::Tensor& twin);
   /// What the function called, call by call. Once, when it has given its outputs.
   std::shared_ptr<const Trace> finish_trace(const std::vector<at::Tensor>& outputs);
+
+  /// These C++ numbers, by their calls, are inputs. `name` is told of each when its call comes, and names it.
+  void make_inputs_of(std::vector<Trace::NumberPlace> numbers, std::function<std::string(size_t)> name) {
+    number_places_ = std::move(numbers);
+    name_number_ = std::move(name);
+    if (!number_places_.empty()) watch_from_the_first();
+  }
+  void on_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
   void on_pointer(c10::StorageImpl* storage) override;
@@ -111,6 +131,7 @@ class Recorder : public CallWatcher {
   struct Call;
   struct Write;
   void record_pure(Call& call);
+  void record_sparse(Call& call);
   void record_write(Call& call);
   void record_new_sizes(Call& call);
   void run_write(Call& call, const FunctionalForm& form, Write& write);
@@ -124,19 +145,32 @@ class Recorder : public CallWatcher {
   std::optional<std::vector<ir::NamedArgument>> arguments_of(const Call& call, const c10::OperatorHandle& as);
   std::optional<ir::Attribute> attribute_of(const c10::IValue& value, const c10::Type& type);
   bool answer(const Call& call);
+  static bool answer_gradient_of_product(const Call& call);
+  bool answer_comparison(const Call& call);
+  bool answer_bincount(const Call& call);
+  void note_assumption(const Call& call, bool answer);
   bool refuse(const Call& call);
-  void break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read = false);
+  void break_at(const c10::OperatorHandle& op, const std::string& why, bool by_read = false,
+                const std::string& origin = "");
+  void note_later_break(const Call& call);
   std::string scope_of(const std::vector<ir::NamedArgument>& arguments) const;
+  std::string origin_of(const Call& call);
 
   void refuse_effects(const Call& call) const;
+  void enter_numbers(const Call& call);
+  bool is_number_input(size_t argument) const;
 
   NameOutside name_outside_;
-  bool throws_, effects_ = true, by_read_ = false;
+  bool throws_, assumes_, effects_ = true, by_read_ = false;
   std::string reason_, backtrace_;
+  bool lists_breaks_ = false;
+  std::vector<std::string> breaks_;
+  SavedStorages written_later_;
   ir::Graph graph_;
   Memory memory_{graph_};
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> generator_states_;
+  std::vector<bool> assumptions_;
   DrawWatch draws_;
   struct HeldTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
@@ -146,9 +180,16 @@ class Recorder : public CallWatcher {
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   PointerWatch pointers_;
-  std::string last_scope_;
+  struct KnownSparse {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    SparseParts parts;
+  };
+  std::vector<KnownSparse> sparse_;
   TraceWriter trace_{[this](const at::Tensor& tensor) { return input_of(tensor); }};
   bool tracing_ = true;
+  std::vector<Trace::NumberPlace> number_places_;
+  std::function<std::string(size_t)> name_number_;
+  std::vector<at::Tensor> numbers_;  // that are inputs
   bool on_ = true, was_multithreaded_, was_caching_casts_;
 };
 

@@ -2,17 +2,17 @@
 // Nothing is computed. Where it calls what a trace says, a program made from that does what the function
 // would do now.
 //
-// Where it calls something else, what it has called until there is made up for: the calls run, the
-// placeholders become their results, and the function continues as eager code, none the wiser. So it runs
+// Where it calls something else, what it has called until there is made up for: the calls run, their results
+// become the placeholders' elements, and the function continues as eager code, none the wiser. So it runs
 // once, whatever comes of it.
 //
-// The code runs below autograd, and makes no history; a placeholder says that it requires a gradient where
-// the tensor of the trace did.
+// Autograd works as always, over placeholders: they have the histories, flags and hooks that eager code
+// would give them. With the elements made up for, these histories are right, and there is no other.
 #pragma once
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,19 +25,19 @@ namespace graft {
 
 class ReplayedRun : public CallWatcher {
  public:
-  /// Called where the code does something else: from then on it runs as eager code. (Recording may begin.)
-  using Begin = std::function<void()>;
-  /// The placeholder is from now on what this call gave.
-  using Filled = std::function<void(const at::Tensor& placeholder, const at::Tensor& made)>;
   using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
   /// The first of `traces` is the one that is expected.
-  ReplayedRun(std::vector<TraceToFollow> traces, Begin begin, Filled filled);
-  ~ReplayedRun() override;
+  explicit ReplayedRun(std::vector<TraceToFollow> traces)
+      : follower_(std::move(traces), TraceFollower::Flags::by_autograd) {}
+  ~ReplayedRun() override { end(); }
 
   struct Outcome {
-    std::optional<size_t> followed = {};   ///< which trace; then nothing was computed
-    std::vector<at::Tensor> outputs = {};  ///< if none was followed
+    std::optional<size_t> followed = {};          ///< which trace; then nothing was computed
+    std::map<uint32_t, at::Tensor> numbers = {};  ///< its inputs that are C++ numbers
+    std::vector<at::Tensor> outputs = {};         ///< if none was followed
+    /// One was followed, but the code has put something aside, which had to be computed.
+    bool kept = false;
     /// Why the code cannot be replayed; then it has stopped midway, with nothing computed.
     std::string refused = {};
   };
@@ -49,16 +49,13 @@ class ReplayedRun : public CallWatcher {
   void on_pointer(c10::StorageImpl*) override {}
 
  private:
-  bool keeps_something(const std::vector<at::Tensor>& outputs) const;
+  bool keeps_something(std::vector<at::Tensor>& outputs);
   void make_up();
-  void stop();
+  void compute_kept();
 
   TraceFollower follower_;
-  Begin begin_;
-  Filled filled_;
-  KeptDispatchKeys keys_;
-  std::optional<BelowAutograd> below_;
-  bool following_ = true, inference_ = c10::InferenceMode::is_enabled();
+  PlaceholderRunState state_;
+  bool following_ = true, kept_ = false;
 };
 
 }  // namespace graft

@@ -1,8 +1,6 @@
 #include "capture/split_run.h"
 
 #include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 
@@ -31,16 +29,28 @@ bool writes_real_memory(const c10::OperatorHandle& op, const torch::jit::Stack& 
 
 }  // namespace
 
-/// Meanwhile calls are plain eager code.
+/// Meanwhile calls are plain eager code, as before the run, also inside of an operator (where autograd is
+/// switched off).
 class SplitRun::Suspended {
  public:
-  explicit Suspended(SplitRun& run) : run_(run) { run_.stop(); }
-  ~Suspended() { run_.follow(); }
+  explicit Suspended(SplitRun& run) : run_(unwatched(run)), keys_(c10::impl::tls_local_dispatch_key_set()) {
+    c10::impl::_force_tls_local_dispatch_key_set(run_.state_.keys());
+  }
+  ~Suspended() {
+    c10::impl::_force_tls_local_dispatch_key_set(keys_);
+    run_.begin(/*from_the_first=*/true);
+  }
   Suspended(const Suspended&) = delete;
   Suspended& operator=(const Suspended&) = delete;
 
  private:
+  static SplitRun& unwatched(SplitRun& run) {
+    run.end();
+    return run;
+  }
+
   SplitRun& run_;
+  c10::impl::LocalDispatchKeySet keys_;
 };
 
 SplitRun::SplitRun(std::vector<TraceToFollow> traces, size_t arguments, Compute compute,
@@ -48,21 +58,8 @@ SplitRun::SplitRun(std::vector<TraceToFollow> traces, size_t arguments, Compute 
     : count_of_traces_(traces.size()),
       arguments_(arguments),
       compute_(std::move(compute)),
-      follower_(std::move(traces)),
-      modules_(std::move(modules)),
-      inference_(c10::InferenceMode::is_enabled()) {}
-
-SplitRun::~SplitRun() { stop(); }
-
-void SplitRun::follow() {
-  below_.emplace();
-  begin();
-}
-
-void SplitRun::stop() {
-  end();
-  below_.reset();
-}
+      follower_(std::move(traces), TraceFollower::Flags::by_trace),
+      modules_(std::move(modules)) {}
 
 std::optional<size_t> SplitRun::input_of(const at::Tensor& tensor) {
   const auto [known, is_new] = numbers_.try_emplace(tensor.unsafeGetTensorImpl(), inputs_.size());
@@ -70,15 +67,40 @@ std::optional<size_t> SplitRun::input_of(const at::Tensor& tensor) {
   return known->second;
 }
 
+void SplitRun::on_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (writer_) return pass_first(op, keys, stack);
+  // A read is a call like any other, with autograd and all, of what is computed.
+  const bool reads = !follower_.is_at_end() && follower_.next().reads;
+  if (reads) compute();
+  const bool is_outermost = !reads && !past_autograd_;
+  if (is_outermost) past_autograd_ = skip_autograd();
+  try {
+    pass_first(op, reads ? keys : keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView, stack);
+  } catch (...) {
+    if (is_outermost) no_more_past_autograd();
+    throw;
+  }
+  if (is_outermost) no_more_past_autograd();
+  if (std::exchange(is_looked_at_, false) && !writer_) compute();
+}
+
+/// Switched off is what was before; who watches may have changed meanwhile.
+void SplitRun::no_more_past_autograd() {
+  if (!past_autograd_) return;
+  auto local = c10::impl::tls_local_dispatch_key_set();
+  local.excluded_ = *std::exchange(past_autograd_, std::nullopt);
+  c10::impl::_force_tls_local_dispatch_key_set(local);
+}
+
 void SplitRun::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (writer_) return write_down(op, keys, *stack);
-  if (torch::autograd::get_current_graph_task_id() >= 0)
-    throw CannotBeReplayed("the function runs a backward pass");
   if (!follower_.is_next_here(op, *stack)) {
     if (calls_no_operator(op, keys, *stack)) return;
     if (!follower_.is_next(op, *stack)) {
+      // From the top, where this call has gone past autograd.
+      const bool again = past_autograd_.has_value();
       leave_traces();
-      return op.callBoxed(stack);
+      return again ? op.callBoxed(stack) : write_down(op, keys, *stack);
     }
   }
   const auto& call = follower_.next();
@@ -87,10 +109,10 @@ void SplitRun::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   const bool writes = writes_real_memory(op, *stack);
   hold(call);
   if (call.reads)
-    read(op, *stack);
+    read(op, keys, *stack);
   else
     follower_.give_placeholders(*stack);
-  if ((then_pointer || writes) && !writer_) compute();
+  is_looked_at_ |= (then_pointer || writes) && !writer_;
 }
 
 void SplitRun::on_pointer(c10::StorageImpl*) {
@@ -106,15 +128,11 @@ void SplitRun::hold(const Trace::Call& call) {
         held_.try_emplace(ref.number, follower_.tensor(ref));
 }
 
-void SplitRun::read(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+void SplitRun::read(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   compute();
   const std::vector<c10::IValue> given(stack.end() - static_cast<int64_t>(op.schema().arguments().size()),
                                        stack.end());
-  {
-    const Suspended eager(*this);
-    const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);
-    op.callBoxed(&stack);
-  }
+  call_below(op, keys, stack);
   has_acted_ = true;
   if (follower_.take_results(stack)) {
     first_ = follower_.calls();
@@ -161,9 +179,12 @@ void SplitRun::compute() {
 
 /// What is not computed yet, as eager code does it.
 void SplitRun::make_up() {
+  end();
   const size_t first = std::exchange(first_, follower_.calls());
   if (first == first_) return;
   has_acted_ = true;
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  c10::impl::_force_tls_local_dispatch_key_set(state_.keys());
   std::vector<at::Tensor> made(follower_.made().size());
   for (const auto& [number, tensor] : held_) made[number] = tensor;
   TraceRun(follower_.trace(), follower_.inputs(), std::move(made))
@@ -175,14 +196,12 @@ void SplitRun::make_up() {
         return placeholder;
       });
   held_.clear();
+  c10::impl::_force_tls_local_dispatch_key_set(keys);
 }
 
 void SplitRun::leave_traces() {
-  // Where such a mode ends, torch puts back the keys as they were when it began: without autograd's.
-  if (c10::InferenceMode::is_enabled() != inference_)
-    throw CannotBeReplayed("the function switches inference mode");
-  stop();
   make_up();
+  no_more_past_autograd();
   inputs_ = follower_.inputs();
   for (size_t i = 0; i < inputs_.size(); ++i) numbers_.try_emplace(inputs_[i].unsafeGetTensorImpl(), i);
   std::vector<at::Tensor> made;
@@ -222,7 +241,7 @@ SplitRun::Outcome SplitRun::run(const Function& function, const std::vector<at::
   Outcome outcome;
   try {
     if (count_of_traces_ > 0) {
-      follow();
+      begin(/*from_the_first=*/true);
     } else {
       inputs_ = arguments;
       for (size_t i = 0; i < inputs_.size(); ++i) numbers_.try_emplace(inputs_[i].unsafeGetTensorImpl(), i);
@@ -239,10 +258,9 @@ SplitRun::Outcome SplitRun::run(const Function& function, const std::vector<at::
     }
   } catch (const std::exception& error) {
     if (writer_) throw;
-    if (dynamic_cast<const CannotBeReplayed*>(&error)) outcome.refused = error.what();
     if (is_about_a_placeholder(error.what()))
       outcome.refused = "the function reads elements of a tensor through a pointer";
-    stop();
+    end();
     if (!outcome.refused.empty()) {
       if (!has_acted_) return outcome;
       throw Error("[compile] the function cannot be compiled in parts: " + outcome.refused +
@@ -251,7 +269,7 @@ SplitRun::Outcome SplitRun::run(const Function& function, const std::vector<at::
     make_up();
     throw;
   }
-  stop();
+  end();
   pointers_.clear();
   outcome.followed = count_of_traces_ > 0 ? follower_.current() : 0;
   return outcome;

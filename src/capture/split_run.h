@@ -3,6 +3,10 @@
 // real value. At the end the last part is computed. So any C++ is right, whatever it decides by values: what
 // it calls is compared with traces of earlier runs, and where it does something new it continues as eager
 // code, of which a trace is written.
+//
+// A part is computed between two calls of operators, never inside of one: autograd takes down where a call's
+// arguments come from when the call begins, and that is the part once it is computed. Calls over placeholders
+// go past autograd (histories would keep them alive, and what is alive is what a part has to give).
 #pragma once
 #include <ATen/ATen.h>
 
@@ -38,7 +42,7 @@ class SplitRun : public CallWatcher {
   /// `modules`: gives the tensors of the function's modules.
   SplitRun(std::vector<TraceToFollow> traces, size_t arguments, Compute compute,
            std::function<std::vector<at::Tensor>()> modules);
-  ~SplitRun() override;
+  ~SplitRun() override { end(); }
 
   struct Outcome {
     std::vector<at::Tensor> outputs = {};
@@ -52,18 +56,18 @@ class SplitRun : public CallWatcher {
   /// What the function throws is thrown, after all that it did before.
   Outcome run(const Function& function, const std::vector<at::Tensor>& arguments);
 
+  void on_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
   void on_pointer(c10::StorageImpl* storage) override;
 
  private:
   class Suspended;
-  void follow();
-  void stop();
-  void read(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void no_more_past_autograd();
+  void read(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
   void hold(const Trace::Call& call);
   void compute();
-  void leave_traces();
   void make_up();
+  void leave_traces();
   void begin_writing(std::unique_ptr<TraceWriter> writer);
   void write_down(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack);
   std::optional<size_t> input_of(const at::Tensor& tensor);
@@ -73,14 +77,15 @@ class SplitRun : public CallWatcher {
   std::vector<at::Tensor> inputs_;  // arguments, then others
   std::map<const c10::TensorImpl*, size_t> numbers_;
   TraceFollower follower_;
-  KeptDispatchKeys keys_;
-  std::optional<BelowAutograd> below_;
+  PlaceholderRunState state_;
   size_t first_ = 0;                     // of the calls that are not computed yet
   std::map<uint32_t, at::Tensor> held_;  // what these read of earlier parts
-  bool has_acted_ = false;               // something was computed
+  /// While a call goes past autograd: the dispatch keys that were switched off before.
+  std::optional<c10::DispatchKeySet> past_autograd_;
+  bool has_acted_ = false;     // something was computed
+  bool is_looked_at_ = false;  // what was called, by the code itself, once the call is over
   std::function<std::vector<at::Tensor>()> modules_;
   EffectsWatch::Start start_;
-  bool inference_;
   std::optional<EffectsWatch> effects_;  // while the code runs as eager code
   DrawWatch draws_;
   std::unique_ptr<TraceWriter> writer_;  // while the code runs as eager code

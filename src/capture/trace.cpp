@@ -10,6 +10,7 @@
 
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
+#include "capture/number_twin.h"
 #include "capture/op_facts.h"
 
 namespace graft {
@@ -29,8 +30,12 @@ bool is_same_literal(const IValue& a, const IValue& b) {
   return a.tagKind() == b.tagKind() && a == b;
 }
 
+bool is_same_kind_of_number(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type();
+}
+
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() &&
+  return is_same_kind_of_number(a, b) &&
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.element_size()) == 0;
 }
 
@@ -41,9 +46,15 @@ bool is_number(const at::Tensor& tensor) {
 }
 
 bool is_same_argument(const Trace::Argument& a, const Trace::Argument& b) {
-  if (a.kind != b.kind || a.tensors != b.tensors) return false;
-  if (a.kind == Trace::Argument::Kind::number) return is_same_number(a.value.toTensor(), b.value.toTensor());
+  if (a.kind != b.kind || a.tensors != b.tensors || a.input != b.input) return false;
+  if (a.kind == Trace::Argument::Kind::number)
+    return a.input ? is_same_kind_of_number(a.value.toTensor(), b.value.toTensor())
+                   : is_same_number(a.value.toTensor(), b.value.toTensor());
   return a.kind != Trace::Argument::Kind::literal || is_same_literal(a.value, b.value);
+}
+
+bool has_same_flags(const Trace::Result& a, const Trace::Result& b) {
+  return a.requires_grad == b.requires_grad;
 }
 
 /// What elements decide may be another.
@@ -52,7 +63,7 @@ bool has_same_shapes(const Trace::Result& a, const Trace::Result& b) {
 }
 
 bool is_same_call(const Trace::Call& a, const Trace::Call& b) {
-  return is_same_call_but_results(a, b) &&
+  return is_same_call_but_results(a, b) && std::ranges::equal(a.results, b.results, has_same_flags) &&
          (!a.reads || std::ranges::equal(a.results, b.results, has_same_shapes));
 }
 
@@ -78,10 +89,50 @@ bool is_same_trace(const Trace& a, const Trace& b) {
   return a.calls.size() == b.calls.size() && begin_alike(a, b, a.calls.size()) && a.outputs == b.outputs;
 }
 
+const at::Tensor& number_in(const Trace& trace, const Trace::NumberPlace& place) {
+  return trace.calls[place.call].arguments[place.argument].value.toTensor();
+}
+
+namespace {
+
+bool are_numbers_of_one_kind(const Trace::Call& call, const Trace::Argument& a, const Trace::Argument& b,
+                             size_t place) {
+  using Kind = Trace::Argument::Kind;
+  if (a.kind == Kind::number && b.kind == Kind::number)
+    return is_same_kind_of_number(a.value.toTensor(), b.value.toTensor());
+  if (a.kind != Kind::literal || b.kind != Kind::literal) return false;
+  const auto twin = number_twin(call.op);
+  return twin && twin->argument == place &&
+         ((a.value.isDouble() && b.value.isDouble()) || (a.value.isInt() && b.value.isInt()));
+}
+
+bool is_copy(const c10::OperatorHandle& op) {
+  return op.schema().name() == "aten::_to_copy" || op.schema().name() == "aten::clone";
+}
+
+}  // namespace
+
+std::optional<std::vector<Trace::NumberPlace>> differing_numbers(const Trace& a, const Trace& b) {
+  if (a.calls.size() != b.calls.size() || a.outputs != b.outputs) return std::nullopt;
+  std::vector<Trace::NumberPlace> places;
+  for (size_t i = 0; i < a.calls.size(); ++i) {
+    const auto &x = a.calls[i], &y = b.calls[i];
+    if (!(x.op == y.op) || x.grad_mode != y.grad_mode || x.reads != y.reads ||
+        x.arguments.size() != y.arguments.size())
+      return std::nullopt;
+    for (size_t k = 0; k < x.arguments.size(); ++k) {
+      const auto &p = x.arguments[k], &q = y.arguments[k];
+      if (is_same_argument(p, q)) continue;
+      if (!are_numbers_of_one_kind(x, p, q, k)) return std::nullopt;
+      places.push_back({i, k});
+    }
+  }
+  return places;
+}
+
 bool copies_to_read(const Trace& trace) {
   return std::ranges::any_of(trace.calls, [](const Trace::Call& call) {
-    const auto& op = call.op.schema().name();
-    return call.pointer_after && (op == "aten::_to_copy" || op == "aten::clone");
+    return call.pointer_after && !call.kept && is_copy(call.op);
   });
 }
 
@@ -96,12 +147,22 @@ TraceWriter::Known* TraceWriter::find(const at::Tensor& tensor) {
 
 /// What a tensor is when a call is given it says what it became by the call that made or changed it.
 void TraceWriter::see_flags(Known& known, const at::Tensor& tensor) {
-  if (std::exchange(known.seen, true)) return;
   auto& call = trace_->calls[known.call];
   auto& result = call.results[known.result];
+  if (std::exchange(known.seen, true)) {
+    if (result.requires_grad != tensor.requires_grad())
+      refuse("the function asks for the gradient of a tensor that it has used before");
+    return;
+  }
   result.requires_grad = tensor.requires_grad();
-  if (marks_of({tensor}) > 0) refuse("the function puts a hook on a tensor, or has it keep its gradient");
-  if (history_of(tensor) && !call.grad_mode) refuse("the function has an autograd function of its own");
+  if (marks_of({tensor}) > 0) {
+    trace_->has_hooks = true;
+    refuse("the function puts a hook on a tensor, or has it keep its gradient");
+  }
+  // One that was made without a history, and has one. (A write without gradients leaves that as it is.)
+  const auto [made_by, as] = shapes_[known.number];
+  if (history_of(tensor) && !trace_->calls[made_by].grad_mode)
+    refuse("the function has an autograd function of its own");
 }
 
 Trace::Ref TraceWriter::ref_of(const at::Tensor& tensor) {
@@ -123,7 +184,12 @@ Trace::Argument TraceWriter::argument_of(const IValue& value) {
   using Kind = Trace::Argument::Kind;
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
-    if (is_number(tensor)) return {Kind::number, tensor};
+    if (is_number(tensor)) {
+      Trace::Argument number{Kind::number, tensor};
+      if (const auto known = number_inputs_.find(tensor.unsafeGetTensorImpl()); known != number_inputs_.end())
+        number.input = known->second;
+      return number;
+    }
     return {Kind::tensor, {}, {ref_of(tensor)}};
   }
   if (!value.isTensorList() && !value.isOptionalTensorList()) return {Kind::literal, value};
@@ -172,6 +238,8 @@ void TraceWriter::add(const c10::OperatorHandle& op, const std::vector<IValue>& 
   if (torch::autograd::get_current_graph_task_id() >= 0) refuse("the function runs a backward pass");
   if (op.hasTag(at::Tag::inplace_view)) refuse("the function changes the sizes of a tensor in place");
   Trace::Call call{.op = op, .grad_mode = c10::GradMode::is_enabled()};
+  if (const auto spelling = std::exchange(spelling_, std::nullopt); spelling && spelling->first == op)
+    call.spelled = spelling->second;
   call.reads = reads_on_host(op) || shape_depends_on_data(op, arguments);
   std::vector<at::Tensor> given;
   const auto& declared = op.schema().arguments();
@@ -203,8 +271,10 @@ void TraceWriter::add(const c10::OperatorHandle& op, const std::vector<IValue>& 
   for (size_t i = 0; i < objects.size(); ++i) {
     const auto& result = trace_->calls.back().results[i];
     if (result.kind == Trace::Result::Kind::made) {
-      if (result.of.kind == Trace::Ref::Kind::undefined)
+      if (result.of.kind == Trace::Ref::Kind::undefined && storage_of(objects[i])) {
         storages_.insert_or_assign(storage_of(objects[i]), objects[i].storage().getWeakStorageImpl());
+        if (is_copy(op)) copies_.emplace_back(number, objects[i].storage().getWeakStorageImpl());
+      }
       enter(objects[i], result.number, number, i);
       shapes_.emplace_back(number, i);
     } else if (auto* known = result.kind == Trace::Result::Kind::given ? find(objects[i]) : nullptr) {
@@ -243,15 +313,6 @@ TraceWriter::TraceWriter(InputOf input_of, const Trace& beginning, size_t calls,
     }
 }
 
-void TraceWriter::rename(const at::Tensor& known, const at::Tensor& twin) {
-  auto* found = find(known);
-  if (!found) return;
-  auto copy = *found;
-  copy.alive = c10::weak_intrusive_ptr<c10::TensorImpl>(twin.getIntrusivePtr());
-  copy.storage = storage_of(twin);
-  known_.insert_or_assign(twin.unsafeGetTensorImpl(), std::move(copy));
-}
-
 /// What no call reads and nobody is given was read by the code itself, through a pointer that torch does not
 /// tell of (so tensors are printed).
 void TraceWriter::find_reads() {
@@ -262,6 +323,7 @@ void TraceWriter::find_reads() {
   for (const auto& call : trace_->calls)
     for (const auto& argument : call.arguments) std::ranges::for_each(argument.tensors, use);
   std::ranges::for_each(trace_->outputs, use);
+  for (const auto& [call, memory] : copies_) trace_->calls[call].kept = !memory.expired();
   for (auto& call : trace_->calls) {
     const bool makes = std::ranges::any_of(
         call.results, [](const Trace::Result& result) { return result.kind == Trace::Result::Kind::made; });

@@ -35,6 +35,13 @@ struct Trace {
     } kind = Kind::literal;
     c10::IValue value = {};  ///< a literal, or a number's tensor
     std::vector<Ref> tensors = {};
+    /// Of a number that is an input of the graph: which. It may be another one in each call.
+    std::optional<uint32_t> input = {};
+  };
+  /// Where a number is.
+  struct NumberPlace {
+    size_t call, argument;
+    auto operator<=>(const NumberPlace&) const = default;
   };
 
   struct Result {
@@ -53,16 +60,19 @@ struct Trace {
     std::vector<int64_t> sizes = {}, strides = {};
     int64_t offset = 0;          ///< over that of `of`
     size_t bytes = 0;            ///< of memory of its own
-    bool requires_grad = false;  ///< as the code sees it afterwards
+    bool requires_grad = false;  ///< when a call is given it for the first time, or the function gives it
   };
 
   struct Call {
     c10::OperatorHandle op;
+    /// As the code has it, where that takes a number that is an input here.
+    std::optional<c10::OperatorHandle> spelled = {};
     bool grad_mode;
     std::vector<Argument> arguments;
     std::vector<Result> results;
     std::vector<int64_t> lists;  ///< for each thing that it returns: the length of a list, -1 for others
     bool reads = false;          ///< elements: what it gives, or its shape, depends on them
+    bool kept = false;           ///< a copy that is still there when the code has ended
     bool pointer_after = false;  ///< before the next one the code takes a pointer to elements
   };
 
@@ -70,19 +80,25 @@ struct Trace {
   std::vector<Ref> outputs;
   uint32_t made = 0;
   bool writes_inputs = false;
+  bool has_hooks = false;  ///< the code puts hooks on what it makes, or has it keep its gradient
   /// Why code cannot be compared with it; empty if it can.
   std::string refused;
 };
 
 /// To the bit.
 bool is_same_literal(const c10::IValue& a, const c10::IValue& b);
-/// Of two numbers on their way into operators.
+/// Of two numbers on their way into operators: of one dtype; to the bit.
+bool is_same_kind_of_number(const at::Tensor& a, const at::Tensor& b);
 bool is_same_number(const at::Tensor& a, const at::Tensor& b);
 /// Whether two traces begin with the same calls, so many.
 bool begin_alike(const Trace& a, const Trace& b, size_t calls);
 /// Whether two calls are the same, whatever they gave.
 bool is_same_call_but_results(const Trace::Call& a, const Trace::Call& b);
-/// Whether it has a copy that no call reads.
+/// The number at a place, as a tensor.
+const at::Tensor& number_in(const Trace& trace, const Trace::NumberPlace& place);
+/// Where two traces have other numbers; nothing if that is not all that differs.
+std::optional<std::vector<Trace::NumberPlace>> differing_numbers(const Trace& a, const Trace& b);
+/// Whether it has a copy that no call reads, and nobody keeps (autograd does, of what is overwritten).
 bool copies_to_read(const Trace& trace);
 /// All of it.
 bool is_same_trace(const Trace& a, const Trace& b);
@@ -103,8 +119,15 @@ class TraceWriter {
   void add(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
            const std::vector<c10::IValue>& results);
   void refuse(const std::string& reason);
-  /// `twin` stands for what `known` is from now on.
-  void rename(const at::Tensor& known, const at::Tensor& twin);
+  size_t calls() const { return trace_->calls.size(); }
+  /// In the code the next call of this operator is one of its twin with a number.
+  void note_spelling(const c10::OperatorHandle& op, const c10::OperatorHandle& spelled) {
+    spelling_.emplace(op, spelled);
+  }
+  /// This number, which somebody keeps, is an input.
+  void note_input(const at::Tensor& number, uint32_t input) {
+    number_inputs_.emplace(number.unsafeGetTensorImpl(), input);
+  }
   /// The function has given these.
   std::shared_ptr<const Trace> finish(const std::vector<at::Tensor>& outputs);
 
@@ -129,10 +152,14 @@ class TraceWriter {
   InputOf input_of_;
   std::shared_ptr<Trace> trace_ = std::make_shared<Trace>();
   std::unordered_map<const c10::TensorImpl*, Known> known_;
+  std::unordered_map<const c10::TensorImpl*, uint32_t> number_inputs_;
+  std::optional<std::pair<c10::OperatorHandle, c10::OperatorHandle>> spelling_;
   /// By number of what was made: the call and its result.
   std::vector<std::pair<size_t, size_t>> shapes_;
   /// Of what was made.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  /// By call: the memory of copies.
+  std::vector<std::pair<size_t, c10::weak_intrusive_ptr<c10::StorageImpl>>> copies_;
   bool inference_ = c10::InferenceMode::is_enabled();
 };
 

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 
+#include "capture/call_watcher.h"
+#include "capture/hooks.h"
 #include "capture/ivalue.h"
+#include "capture/number_twin.h"
 #include "capture/placeholder.h"
+#include "capture/trace_run.h"
 
 namespace graft {
 
@@ -22,8 +26,13 @@ bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor) const {
     default:
       // The code may have given a tensor object other memory (set_data()).
       return impl == made_[ref.number].tensor._unsafe_get_target() &&
-             storage_of(tensor) == made_[ref.number].storage;
+             storage_of(tensor) == made_[ref.number].storage && has_same_flags(made_[ref.number], tensor);
   }
+}
+
+/// Code can ask for a gradient, or put hooks on a tensor, without calling an operator.
+bool TraceFollower::has_same_flags(const Object& object, const at::Tensor& tensor) const {
+  return tensor.requires_grad() == at(object.shown).requires_grad && marks_of({tensor}) == 0;
 }
 
 bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value) const {
@@ -31,9 +40,11 @@ bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value
     case Trace::Argument::Kind::literal:
       return !value.isTensor() && is_same_literal(argument.value, value);
     case Trace::Argument::Kind::number:
+      if (argument.input && is_number_like(value, argument.value.toTensor())) return true;
       return value.isTensor() && value.toTensor().defined() &&
              value.toTensor().unsafeGetTensorImpl()->is_wrapped_number() &&
-             is_same_number(argument.value.toTensor(), value.toTensor());
+             (argument.input ? is_same_kind_of_number(argument.value.toTensor(), value.toTensor())
+                             : is_same_number(argument.value.toTensor(), value.toTensor()));
     case Trace::Argument::Kind::tensor:
       return value.isTensor() && is(argument.tensors[0], value.toTensor());
     default:
@@ -48,7 +59,7 @@ bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value
 bool TraceFollower::is_next_here(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
   if (next_ == trace().calls.size()) return false;
   const auto& call = next();
-  if (!(call.op == op) || call.grad_mode != c10::GradMode::is_enabled()) return false;
+  if (!(call.op == op || call.spelled == op) || call.grad_mode != c10::GradMode::is_enabled()) return false;
   return std::equal(
       call.arguments.begin(), call.arguments.end(), stack.end() - static_cast<int64_t>(call.arguments.size()),
       [&](const Trace::Argument& argument, const IValue& value) { return matches(argument, value); });
@@ -88,9 +99,17 @@ at::Tensor TraceFollower::tensor(const Trace::Ref& ref) const {
   return ref.kind == Trace::Ref::Kind::input ? inputs()[ref.number] : made_[ref.number].lock();
 }
 
-void TraceFollower::enter(const at::Tensor& tensor, bool is_computed) {
-  made_.push_back(
-      {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage_of(tensor), is_computed});
+void TraceFollower::enter(const at::Tensor& tensor, size_t result, bool is_computed) {
+  const bool owns_memory =
+      next().results[result].of.kind == Trace::Ref::Kind::undefined && storage_of(tensor) && !is_computed;
+  made_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                   storage_of(tensor),
+                   owns_memory
+                       ? tensor.storage().getWeakStorageImpl()
+                       : c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>()),
+                   {next_, result},
+                   {next_, result},
+                   is_computed});
 }
 
 at::Tensor TraceFollower::Object::placeholder() const {
@@ -105,9 +124,17 @@ void TraceFollower::note_computed(uint32_t number) {
 
 void TraceFollower::give_placeholders(torch::jit::Stack& stack) {
   const auto& call = next();
+  for (size_t i = 0; i < call.arguments.size(); ++i)
+    if (const auto input = call.arguments[i].input) {
+      const auto& value = stack[stack.size() - call.arguments.size() + i];
+      numbers_.insert_or_assign(*input,
+                                value.isTensor() ? value.toTensor() : number_tensor(value.toScalar()));
+    }
   std::vector<IValue> values;
   values.reserve(call.results.size());
-  for (const auto& result : call.results) switch (result.kind) {
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    const auto& result = call.results[i];
+    switch (result.kind) {
       case Trace::Result::Kind::undefined:
         values.emplace_back(at::Tensor());
         break;
@@ -116,19 +143,24 @@ void TraceFollower::give_placeholders(torch::jit::Stack& stack) {
         break;
       case Trace::Result::Kind::given: {
         auto given = tensor(result.of);
-        if (result.of.kind == Trace::Ref::Kind::made && !made_[result.of.number].is_computed &&
-            given.requires_grad() != result.requires_grad)
-          given.set_requires_grad(result.requires_grad);
+        if (result.of.kind == Trace::Ref::Kind::made) {
+          made_[result.of.number].shown = {next_, i};
+          if (flags_ == Flags::by_trace && !made_[result.of.number].is_computed &&
+              given.requires_grad() != result.requires_grad)
+            given.set_requires_grad(result.requires_grad);
+        }
         values.emplace_back(std::move(given));
         break;
       }
       case Trace::Result::Kind::made: {
         auto placeholder = make_placeholder(result, tensor(result.of));
-        enter(placeholder, /*is_computed=*/false);
+        if (flags_ == Flags::by_trace && result.requires_grad) placeholder.set_requires_grad(true);
+        enter(placeholder, i, /*is_computed=*/false);
         values.emplace_back(std::move(placeholder));
         break;
       }
     }
+  }
   torch::jit::drop(stack, call.arguments.size());
   size_t at = 0;
   for (const auto length : call.lists) {
@@ -164,9 +196,40 @@ bool TraceFollower::take_results(const torch::jit::Stack& stack) {
   };
   if (!fits() && !turn(is_this_call)) return false;
   for (size_t i = 0; i < results.size(); ++i)
-    if (next().results[i].kind == Trace::Result::Kind::made) enter(results[i], /*is_computed=*/true);
+    if (next().results[i].kind == Trace::Result::Kind::made) enter(results[i], i, /*is_computed=*/true);
   ++next_;
   return true;
+}
+
+/// What was made, lying as its placeholder does.
+at::Tensor TraceFollower::as_placeholder(uint32_t number, at::Tensor made) const {
+  const auto& object = made_[number];
+  const auto& result = at(object.made);
+  const auto memory = object.memory.lock();
+  if (!memory) return made;
+  if (lies_as(made, result) && made.storage_offset() == result.offset &&
+      made.storage().nbytes() >= memory->nbytes()) {
+    lend_elements(*memory, made);
+    return made;
+  }
+  const auto elements = static_cast<int64_t>(memory->nbytes() / made.element_size());
+  auto laid = at::empty({elements}, made.options()).as_strided(result.sizes, result.strides, result.offset);
+  laid.copy_(made);
+  lend_elements(*memory, laid);
+  return laid;
+}
+
+std::vector<at::Tensor> TraceFollower::inputs_now() const {
+  auto given = inputs();
+  for (const auto& [input, number] : numbers_) given[input] = number;
+  return given;
+}
+
+void TraceFollower::compute_elements() {
+  const UnrecordedCalls plain;
+  TraceRun(trace(), inputs_now()).run(0, next_, [&](uint32_t number, at::Tensor made) {
+    return as_placeholder(number, std::move(made));
+  });
 }
 
 bool TraceFollower::ends(const std::vector<at::Tensor>& outputs) {

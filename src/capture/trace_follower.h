@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "capture/trace.h"
@@ -18,8 +19,11 @@ struct TraceToFollow {
 
 class TraceFollower {
  public:
-  /// The first of them is the one that is expected.
-  explicit TraceFollower(std::vector<TraceToFollow> traces) : traces_(std::move(traces)) {}
+  /// Who sees to it that placeholders say whether they require a gradient: autograd, which makes their
+  /// histories, or the trace, where the run goes past it.
+  enum class Flags : uint8_t { by_autograd, by_trace };
+  /// The first of the traces is the one that is expected.
+  TraceFollower(std::vector<TraceToFollow> traces, Flags flags) : traces_(std::move(traces)), flags_(flags) {}
 
   size_t current() const { return current_; }
   const Trace& trace() const { return *traces_[current_].trace; }
@@ -32,6 +36,7 @@ class TraceFollower {
   bool is_next(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// The same for the trace that was followed until now.
   bool is_next_here(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  bool is_at_end() const { return next_ == trace().calls.size(); }
   const Trace::Call& next() const { return trace().calls[next_]; }
   /// Placeholders in place of the next call's arguments, and it is past.
   void give_placeholders(torch::jit::Stack& stack);
@@ -45,25 +50,47 @@ class TraceFollower {
   struct Object {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     const c10::StorageImpl* storage;
+    /// Of one with memory of its own: that, which may outlive the object (in a view, or in what autograd
+    /// saves).
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+    struct Place {
+      size_t call, result;
+    };
+    Place made;   ///< the result that it is,
+    Place shown;  ///< or the one by which it became what it is now: of the last call that wrote to it
     bool is_computed;
     at::Tensor lock() const { return at::Tensor(tensor.lock()); }
     /// Undefined also where the code has given it other memory (set_data()): then it stands for it no more.
     at::Tensor placeholder() const;
   };
   const std::vector<Object>& made() const { return made_; }
+  /// The inputs, with the numbers of this run.
+  std::vector<at::Tensor> inputs_now() const;
+  /// The numbers of this run that are inputs of the trace.
+  const std::map<uint32_t, at::Tensor>& numbers() const { return numbers_; }
   /// The placeholder has been filled.
   void note_computed(uint32_t number);
+  /// What the run has called is computed after all, past autograd and unwatched: all placeholders have their
+  /// elements; histories are those that the run has made.
+  void compute_elements();
   at::Tensor tensor(const Trace::Ref& ref) const;
 
  private:
   bool matches(const Trace::Argument& argument, const c10::IValue& value) const;
   bool is(const Trace::Ref& ref, const at::Tensor& tensor) const;
+  bool has_same_flags(const Object& object, const at::Tensor& tensor) const;
+  at::Tensor as_placeholder(uint32_t number, at::Tensor made) const;
   bool turn(const std::function<bool()>& fits);
   bool has_same_inputs(const TraceToFollow& other) const;
-  void enter(const at::Tensor& tensor, bool is_computed);
+  void enter(const at::Tensor& tensor, size_t result, bool is_computed);
+  const Trace::Result& at(const Object::Place& place) const {
+    return trace().calls[place.call].results[place.result];
+  }
 
   std::vector<TraceToFollow> traces_;
+  Flags flags_;
   size_t current_ = 0, next_ = 0;
+  std::map<uint32_t, at::Tensor> numbers_;  // of this run, by input
   std::vector<Object> made_;
 };
 

@@ -35,6 +35,8 @@ torch::jit::Stack TraceRun::arguments_of(const Trace::Call& call) const {
     const auto& argument = call.arguments[i];
     if (argument.kind == Kind::tensor) {
       stack.emplace_back(tensor(argument.tensors[0]));
+    } else if (argument.input) {
+      stack.emplace_back(inputs_[*argument.input]);
     } else if (argument.kind != Kind::tensors) {
       stack.push_back(argument.value);
     } else if (takes_optional_tensors(declared[i])) {

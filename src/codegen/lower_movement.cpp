@@ -318,8 +318,12 @@ void add_movement(LowerTable& t) {
   t["aten::flip"] = {flip};
   t["aten::repeat"] = {repeat};
   t["aten::embedding"] = {embedding};
-  t["aten::index_select"] = {index_select, [](const Node& n) { return !n.output().type().sizes.empty(); }};
-  t["aten::gather"] = {gather, [](const Node& n) { return !n.output().type().sizes.empty(); }};
+  // Of a tensor with no dimensions torch takes its one element as often as it is asked for.
+  const auto has_dimensions = [](const Node& n) {
+    return !n.output().type().sizes.empty() && !self(n).type().sizes.empty();
+  };
+  t["aten::index_select"] = {index_select, has_dimensions};
+  t["aten::gather"] = {gather, has_dimensions};
   t["aten::index.Tensor"] = {index, index_applies};
   t["aten::_unsafe_index.Tensor"] = {index, index_applies};
   t["aten::nll_loss_backward"] = {nll_loss_backward,

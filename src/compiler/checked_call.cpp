@@ -4,6 +4,7 @@
 
 #include "compiler/build.h"
 #include "compiler/counters.h"
+#include "runtime/assumption.h"
 #include "support/log.h"
 #include "verify/first_wrong_node.h"
 
@@ -20,6 +21,7 @@ void distrust(GuardedProgram& guarded, const CompileOptions& options, const std:
         "\nUse backend=eager for this function, or on_mismatch=eager to run it eagerly after a mismatch");
   log_warning("[compile] compiled code and the eager function differ: " + difference +
               ". The function runs eagerly from now on; use backend=eager for it to compile nothing");
+  guarded.reason = "compiled code and the eager function differ: " + difference;
   guarded.distrusted = true;
 }
 
@@ -41,6 +43,10 @@ detail::FlatResult checked_call(GuardedProgram& guarded, const verify::EagerCall
         throw Error(
             "[compile] an input changed while the function was called. Change parameters and buffers outside "
             "of the compiled function");
+      // The same path has the same numbers in the same places.
+      for (size_t i = 0; i < bound->size(); ++i)
+        if (captured.sources[i].kind == Source::Kind::number)
+          (*bound)[i] = number_in(*captured.trace, captured.numbers[captured.sources[i].index]);
       auto verdict = verify::check_program(*guarded.program, std::move(*bound), eager, options.verify);
       if (verdict.difference.empty()) {
         guarded.free_pins(call.tensors);
@@ -51,6 +57,14 @@ detail::FlatResult checked_call(GuardedProgram& guarded, const verify::EagerCall
                    });
     }
     distrust(guarded, options, difference);
+    return eager.result;
+  } catch (const runtime::AssumptionFailed&) {
+    // A comparison of values that rounding has made others: nothing is known of the program by that. Without
+    // a history the eager result is not what the caller may get.
+    if (options.fullgraph && guarded.program->trains()) {
+      eager.undo();
+      throw;
+    }
     return eager.result;
   } catch (...) {
     eager.undo();

@@ -5,16 +5,22 @@
 #include <shared_mutex>
 
 #include "capture/recorder.h"
+#include "capture/replay.h"
 #include "compiler/checked_call.h"
 #include "compiler/counters.h"
 #include "compiler/explain.h"
 #include "compiler/guarded_program.h"
+#include "runtime/assumption.h"
 #include "support/env.h"
 #include "support/log.h"
+#include "support/stopwatch.h"
 #include "verify/watched_call.h"
 
 namespace graft::detail {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 /// Calls inside a capture are part of what is captured.
 bool capturing() { return CallWatcher::current() != nullptr; }
@@ -24,46 +30,8 @@ bool disabled() {
   return off;
 }
 
-/// The program runs no more: the function does instead.
-void stop_using(GuardedProgram& guarded, const std::string& why) {
-  log(LogTopic::breaks, why);
-  guarded.distrusted = true;
-  count([](Counters& c) { ++c.graph_breaks; });
-}
-
-/// Whether the same operators read other inputs somewhere.
-bool reads_other_inputs(const ir::Graph& now, const ir::Graph& then) {
-  if (now.nodes().size() != then.nodes().size()) return false;
-  const auto are_same = [](const ir::Value* x, const ir::Value* y) {
-    return x->producer() || y->producer() || x->index() == y->index();
-  };
-  return !std::ranges::equal(now.nodes(), then.nodes(), [&](const auto& a, const auto& b) {
-    const auto x = a->inputs(), y = b->inputs();
-    // Something else altogether is not the question.
-    return a->op() != b->op() || x.size() != y.size() || std::ranges::equal(x, y, are_same);
-  });
-}
-
-/// Whether the function works on other tensors than at the capture, by where they come from.
-bool has_other_inputs(const CapturedFunction& now, const CapturedFunction& then) {
-  const auto by_input = [](const Output& output) {
-    return output.kind == Output::Kind::input || output.kind == Output::Kind::view;
-  };
-  const auto same_output = [&](const Output& a, const Output& b) {
-    return by_input(a) ? by_input(b) && a.index == b.index : !by_input(b);
-  };
-  const auto same_mutation = [](const Mutation& a, const Mutation& b) { return a.input == b.input; };
-  return now.sources != then.sources || reads_other_inputs(now.graph, then.graph) ||
-         !std::ranges::equal(now.outputs, then.outputs, same_output) ||
-         !std::ranges::equal(now.mutations, then.mutations, same_mutation);
-}
-
-/// Whether a tensor that is neither an argument nor a module's is another one than at the capture.
-bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunction& then) {
-  return !std::ranges::equal(now.outside, then.outside, [](const auto& a, const auto& b) {
-    return a._unsafe_get_target() == b._unsafe_get_target();
-  });
-}
+/// A comparison on the host whose answer has been another that often is a read like others.
+constexpr int64_t most_wrong_assumptions = 8;
 
 bool has_tangent(const at::Tensor& tensor) {
   return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
@@ -79,7 +47,10 @@ struct CompiledFunction::Impl {
   std::vector<std::shared_ptr<GuardedProgram>> programs;  // the newest comes first
   uint64_t generation = reset_generation();
   std::recursive_mutex compiling;
-  bool limit_warned = false;
+  bool limit_warned = false, break_warned = false;
+  /// Calls in which a program had taken for granted what was not so. After some of them nothing is any more.
+  int64_t wrong_assumptions = 0;
+  bool assumes() const { return wrong_assumptions < most_wrong_assumptions; }
 
   std::shared_ptr<GuardedProgram> find(const FlatArguments& call, const GlobalState& now,
                                        std::vector<at::Tensor>& bound) {
@@ -133,6 +104,34 @@ struct CompiledFunction::Impl {
     if (at != programs.end()) std::rotate(programs.begin(), at, at + 1);
   }
 
+  /// Each is logged, and the first is a warning: that large parts of a program are not compiled should be
+  /// seen.
+  void report_break(const std::string& why, const std::string& code = "", bool in_parts = false) {
+    if (logs(LogTopic::breaks)) return log(LogTopic::breaks, code.empty() ? why : why + "\n" + code);
+    if (std::exchange(break_warned, true)) return;
+    log_warning(LogTopic::breaks,
+                std::string("[compile] a function is ") +
+                    (in_parts ? "compiled in parts, not as a whole: " : "not compiled, it runs eagerly: ") +
+                    why + ". (explain() lists all reasons; GRAFT_LOGS=-breaks turns such warnings off.)");
+  }
+
+  /// The program runs no more: the function does instead.
+  void stop_using(GuardedProgram& guarded, const std::string& why) {
+    report_break(why);
+    guarded.reason = why;
+    guarded.distrusted = true;
+    count([](Counters& c) { ++c.graph_breaks; });
+  }
+
+  /// Why such a call runs eagerly, if it is known to.
+  std::string known_break(const FlatArguments& call) {
+    const auto now = GlobalState::now();
+    const std::shared_lock<std::shared_mutex> lock(programs_guard);
+    for (const auto& guarded : programs)
+      if (guarded->holds(call, now)) return guarded->runs_eagerly() ? guarded->reason : "";
+    return "";
+  }
+
   /// One without a program: such calls run eagerly from now on.
   void add_break(std::shared_ptr<GuardedProgram> guarded) {
     count([](Counters& c) { ++c.graph_breaks; });
@@ -151,6 +150,7 @@ struct CompiledFunction::Impl {
     programs.clear();
     generation = reset_generation();
     limit_warned = false;
+    wrong_assumptions = 0;
   }
 
   /// False when there are too many programs already.
@@ -191,6 +191,12 @@ struct CompiledFunction::Impl {
                            const EagerFunction& original, const GlobalState& now);
   FlatResult take_other_path(GuardedProgram& guarded, verify::EagerCall& eager, const FlatArguments& call,
                              const GlobalState& now);
+  FlatResult check_path(GuardedProgram& guarded, verify::EagerCall& eager, const FlatArguments& call);
+  FlatResult run(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
+                 const EagerFunction& original, const GlobalState& now);
+  FlatResult take_path_of_other_answer(const FlatArguments& call, const EagerFunction& original,
+                                       const GlobalState& now);
+  FlatResult use_path_of(verify::EagerCall& eager, const FlatArguments& call, const GlobalState& now);
   std::shared_ptr<GuardedProgram> new_guarded_program(const FlatArguments& call,
                                                       const GlobalState& now) const;
 };
@@ -233,11 +239,11 @@ FlatResult CompiledFunction::Impl::watch_and_compile(const FlatArguments& call, 
   if (call.refused) {
     guarded->reason = std::string("[capture] ") + call.refused;
     if (options.fullgraph) throw GraphBreak(guarded->reason);
-    log(LogTopic::breaks, guarded->reason);
+    report_break(guarded->reason);
     add_break(std::move(guarded));
     return original(call.tensors);
   }
-  auto eager = verify::call_eagerly(call, original, *guarded->modules, options);
+  auto eager = verify::call_eagerly(call, original, *guarded->modules, options, nullptr, {}, assumes());
   return compile_watched(std::move(guarded), eager, call);
 }
 
@@ -249,8 +255,7 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
   guarded->states = eager.states;
   if (!eager.observed.capture) {
     guarded->reason = eager.observed.broken;
-    log(LogTopic::breaks,
-        guarded->reason + (eager.observed.backtrace.empty() ? "" : "\n" + eager.observed.backtrace));
+    report_break(guarded->reason, eager.observed.backtrace, options.split && eager.observed.broken_by_read);
     if (eager.observed.broken_by_read)
       run_in_parts(std::move(guarded));
     else
@@ -265,6 +270,8 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
     for (const auto& line :
          guard_lines(guarded->arguments, *guarded->modules, captured.sources, guarded->states))
       log(LogTopic::guards, "made: " + line);
+  if (options.replay != Replay::off && !captured.trace->refused.empty())
+    log(LogTopic::breaks, "[replay] not possible: " + captured.trace->refused);
   try {
     const auto started = std::chrono::steady_clock::now();
     guarded->program = std::make_shared<Program>(captured, options);
@@ -291,7 +298,7 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
     }
     guarded->program.reset();
     guarded->reason = std::move(kept);
-    log(LogTopic::breaks, guarded->reason);
+    report_break(guarded->reason, "", options.split && is_only_path);
     if (is_only_path) run_in_parts(std::move(guarded));
     return made;
   }
@@ -307,7 +314,9 @@ FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::ve
   const auto number = guarded.calls.fetch_add(1, std::memory_order_relaxed);
   const bool sampled = options.verify_every > 0 && number % options.verify_every == 0;
   const auto wanted = [&] {
-    return guarded.checks_left.load(std::memory_order_acquire) > 0 || guarded.has_new_tensors(call.tensors) ||
+    return guarded.checks_left.load(std::memory_order_acquire) > 0 ||
+           guarded.watches_left.load(std::memory_order_acquire) > 0 ||
+           guarded.has_new_tensors(call.tensors) ||
            (options.verify && guarded.program->has_unchecked_backward());
   };
   if (sampled || wanted()) {
@@ -317,26 +326,82 @@ FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::ve
     if (guarded.has_duplicates(bound)) return original(call.tensors);
     if (sampled || wanted()) return check(guarded, call, original, now);
   }
-  // Code that runs over placeholders makes no history, and could ask for it.
-  if (options.replay == Replay::every && at::GradMode::is_enabled()) return original(call.tensors);
   constexpr int64_t watched_before = 1;  // the capture
-  if (!at::GradMode::is_enabled() && guarded.replays.is_due(number + watched_before + 1, options.replay))
+  const bool has_numbers = !guarded.program->captured().numbers.empty();
+  const bool is_due = guarded.replays.is_due(number + watched_before + 1, options.replay);
+  if (!guarded.can_be_replayed()) {
+    // Who asks for a look at every call gets the function itself where nothing less will do.
+    if (options.replay == Replay::every || has_numbers || guarded.replays.has_changed())
+      return original(call.tensors);
+    // It is seen as often as a replay would see it, but for what a look costs: then all is compared.
+    if (is_due && options.verify && !guarded.has_duplicates(bound)) {
+      const std::lock_guard<std::recursive_mutex> lock(compiling);
+      return guarded.runs_eagerly() ? original(call.tensors) : check(guarded, call, original, now);
+    }
+  } else if (has_numbers || is_due) {
     return replayed_call(guarded, std::move(bound), call, original, now);
-  return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
+  }
+  return run(guarded, std::move(bound), call, original, now);
+}
+
+/// The program alone. Where a comparison has another answer than the program takes for granted, nothing has
+/// been changed yet, and the function itself runs.
+FlatResult CompiledFunction::Impl::run(GuardedProgram& guarded, std::vector<at::Tensor> bound,
+                                       const FlatArguments& call, const EagerFunction& original,
+                                       const GlobalState& now) {
+  const auto& program = *guarded.program;
+  if (program.captured().assumptions.empty()) return guarded.run(std::move(bound));
+  const verify::GeneratorStates before =
+      program.draws() ? verify::GeneratorStates(program.captured().generators, call.tensors)
+                      : verify::GeneratorStates();
+  try {
+    return {program.finish(program.forward(std::move(bound))), guarded.structure};
+  } catch (const runtime::AssumptionFailed& failed) {
+    before.restore();
+    log(LogTopic::recompiles, failed.what());
+  }
+  return take_path_of_other_answer(call, original, now);
+}
+
+FlatResult CompiledFunction::Impl::take_path_of_other_answer(const FlatArguments& call,
+                                                             const EagerFunction& original,
+                                                             const GlobalState& now) {
+  const std::lock_guard<std::recursive_mutex> lock(compiling);
+  ++wrong_assumptions;
+  if (!assumes()) {
+    const std::unique_lock<std::shared_mutex> writing(programs_guard);
+    std::erase_if(programs, [](const auto& each) {
+      return each->program && !each->program->captured().assumptions.empty();
+    });
+  }
+  const ModuleTree modules(roots);
+  auto eager = verify::call_eagerly(call, original, modules, options, nullptr, {}, assumes());
+  return use_path_of(eager, call, now);
+}
+
+/// A call that was watched had other answers than a program takes for granted: there may be a program for
+/// them, or there will be.
+FlatResult CompiledFunction::Impl::use_path_of(verify::EagerCall& eager, const FlatArguments& call,
+                                               const GlobalState& now) {
+  auto fresh = new_guarded_program(call, now);
+  if (eager.observed.capture) {
+    for (const auto& variant : variants_of(*fresh, call, now))
+      if (verify::is_same_path(variant.guarded->program->captured(), *eager.observed.capture))
+        return check_path(*variant.guarded, eager, call);
+    if (!may_compile(call, now)) return std::move(eager.result);
+  } else if (assumes()) {
+    // Only this path has a break.
+    report_break(eager.observed.broken, eager.observed.backtrace);
+    return std::move(eager.result);
+  }
+  return compile_watched(std::move(fresh), eager, call, /*is_only_path=*/!assumes());
 }
 
 /// The function's C++ code runs first, over placeholders. It may take the path of another program.
 FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::vector<at::Tensor> bound,
                                                  const FlatArguments& call, const EagerFunction& original,
                                                  const GlobalState& now) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
-  if (!guarded.can_be_replayed()) {
-    // Who asks for a look at every call gets the function itself where nothing less will do.
-    if (options.replay == Replay::every) return original(call.tensors);
-    return {guarded.program->finish(guarded.program->forward(std::move(bound))), guarded.structure};
-  }
-  const auto started = Clock::now();
+  const Stopwatch watch("replay");
   auto variants = variants_of(guarded, call, now);
   std::erase_if(variants, [](const Variant& variant) {
     return !variant.guarded->can_be_replayed() || variant.guarded->checks_left.load() > 0;
@@ -344,14 +409,17 @@ FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::v
   std::vector<TraceToFollow> traces{{guarded.program->captured().trace.get(), &bound}};
   for (const auto& variant : variants)
     traces.push_back({variant.guarded->program->captured().trace.get(), &variant.bound});
-  auto eager = [&] {
-    // Parameters that are trained at times are switched meanwhile.
-    std::unique_lock<std::recursive_mutex> lock(compiling, std::defer_lock);
-    if (std::ranges::any_of(guarded.modules->slots(), &ModuleTree::Slot::at_times)) lock.lock();
-    return verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get(), traces);
-  }();
+  FlatResult result;
+  const auto started = Clock::now();
+  auto outcome = ReplayedRun(std::move(traces))
+                     .run(
+                         [&](const std::vector<at::Tensor>& tensors) {
+                           result = original(tensors);
+                           return std::move(result.tensors);
+                         },
+                         call.tensors);
   count([](Counters& c) { ++c.replays; });
-  if (const auto which = eager.observed.followed) {
+  if (const auto which = outcome.followed) {
     auto& chosen = *which == 0 ? guarded : *variants[*which - 1].guarded;
     auto& inputs = *which == 0 ? bound : variants[*which - 1].bound;
     if (*which > 0) {
@@ -359,82 +427,110 @@ FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::v
       chosen.replays.note_change();
       move_to_front(chosen);
     }
-    if (eager.result.fixed != chosen.fixed) chosen.replays.note_change();
+    if (result.fixed != chosen.fixed) chosen.replays.note_change();
+    for (const auto& [input, value] : outcome.numbers) inputs[input] = value;
     const auto replayed = Clock::now();
-    auto outputs = chosen.program->finish(chosen.program->forward(std::move(inputs)));
+    result.tensors = chosen.run(std::move(inputs)).tensors;
     chosen.replays.note_times(seconds(replayed - started), seconds(Clock::now() - replayed));
-    return {std::move(outputs), std::move(eager.result.structure)};
+    return result;
   }
-  const std::lock_guard<std::recursive_mutex> lock(compiling);
-  if (!eager.observed.not_replayed.empty()) {
-    log(LogTopic::breaks, "[replay] not possible: " + eager.observed.not_replayed);
+  if (!outcome.refused.empty()) {
+    log(LogTopic::breaks, "[replay] not possible: " + outcome.refused);
     // It does what no program does: from now on it runs in parts.
+    const std::lock_guard<std::recursive_mutex> lock(compiling);
     guarded.not_replayable = true;
     auto parted = new_guarded_program(call, now);
-    parted->reason = "[capture] " + eager.observed.not_replayed;
+    parted->reason = "[capture] " + outcome.refused;
     if (options.fullgraph) throw GraphBreak(parted->reason);
     run_in_parts(std::move(parted));
     return original(call.tensors);
   }
+  result.tensors = std::move(outcome.outputs);
+  if (outcome.kept) return result;
   count([](Counters& c) { ++c.replay_differences; });
-  return take_other_path(guarded, eager, call, now);
+  guarded.replays.note_change();
+  guarded.watches_left.store(guarded.replays.watches_for_change(), std::memory_order_release);
+  return result;
 }
 
 /// The function has done something else than the program was made from. Its result stands; there may be
 /// another program for that path, or there will be.
 FlatResult CompiledFunction::Impl::take_other_path(GuardedProgram& guarded, verify::EagerCall& eager,
                                                    const FlatArguments& call, const GlobalState& now) {
-  if (!eager.observed.capture) {
-    guarded.replays.note_change();
-    log(LogTopic::breaks, eager.observed.broken);
-    return std::move(eager.result);
-  }
-  const auto is_path_of = [&](const GuardedProgram& other) {
-    return verify::is_same_path(other.program->captured(), *eager.observed.capture);
-  };
-  if (is_path_of(guarded)) {
-    // The same after all: a replay cannot tell.
-    log(LogTopic::breaks,
-        "[replay] not possible: the function does the same, and seems to do something else");
-    guarded.not_replayable = true;
+  if (!guarded.can_be_replayed()) {
+    stop_using(guarded,
+               "[compile] the function's C++ code does something else than when it was compiled, and it "
+               "cannot be replayed to see when: it runs eagerly. Pass what changes as an argument");
     return std::move(eager.result);
   }
   guarded.replays.note_change();
-  for (const auto& variant : variants_of(guarded, call, now)) {
-    if (!is_path_of(*variant.guarded)) continue;
-    auto& other = *variant.guarded;
-    other.replays.note_change();
-    move_to_front(other);
-    auto made = checked_call(other, eager, call, options);
-    if (other.checks_left.load(std::memory_order_relaxed) > 0)
-      other.checks_left.fetch_sub(1, std::memory_order_release);
-    return made;
+  if (!eager.observed.capture) {
+    log(LogTopic::breaks, eager.observed.broken);
+    return std::move(eager.result);
   }
+  for (const auto& variant : variants_of(guarded, call, now)) {
+    if (does_something_else(*eager.observed.capture, variant.guarded->program->captured())) continue;
+    variant.guarded->replays.note_change();
+    move_to_front(*variant.guarded);
+    return check_path(*variant.guarded, eager, call);
+  }
+  // Numbers that change are inputs of the next program: what was recorded has them in it.
+  const auto& trace = *eager.observed.capture->trace;
+  if (const auto numbers = differing_numbers(*guarded.program->captured().trace, trace);
+      numbers && !numbers->empty() && trace.refused.empty() &&
+      eager.observed.capture->numbers == guarded.program->captured().numbers) {
+    guarded.changing_numbers = guarded.program->captured().numbers;
+    guarded.changing_numbers.insert(guarded.changing_numbers.end(), numbers->begin(), numbers->end());
+    guarded.watches_left.store(1, std::memory_order_release);
+    return std::move(eager.result);
+  }
+  guarded.watches_left.store(0, std::memory_order_release);
   if (!may_compile(call, now)) return std::move(eager.result);
   auto made = new_guarded_program(call, now);
   made->replays.note_change();
-  return compile_watched(std::move(made), eager, call, /*is_only_path=*/false);
+  const auto other = made;
+  auto result = compile_watched(std::move(made), eager, call, /*is_only_path=*/false);
+  if (!other->program) guarded.not_replayable = true;  // no program is made for it: why would the next one?
+  return result;
+}
+
+/// A call that was watched has taken the path of this program.
+FlatResult CompiledFunction::Impl::check_path(GuardedProgram& guarded, verify::EagerCall& eager,
+                                              const FlatArguments& call) {
+  move_to_front(guarded);
+  auto made = checked_call(guarded, eager, call, options);
+  if (guarded.checks_left.load(std::memory_order_relaxed) > 0)
+    guarded.checks_left.fetch_sub(1, std::memory_order_release);
+  return made;
 }
 
 /// The function itself runs, and the program beside it on copies.
 FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArguments& call,
                                          const EagerFunction& original, const GlobalState& now) {
-  auto eager = verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get());
+  const auto& numbers =
+      guarded.changing_numbers.empty() ? guarded.program->captured().numbers : guarded.changing_numbers;
+  auto eager = verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get(), numbers,
+                                    assumes());
   auto& observed = eager.observed;
-  if (!observed.capture && options.replay != Replay::off && guarded.can_be_replayed())
+  const bool may_differ = options.replay != Replay::off;
+  if (!observed.capture && may_differ && guarded.can_be_replayed())
     return take_other_path(guarded, eager, call, now);
   if (!observed.capture) {
     stop_using(guarded, observed.broken);
     return std::move(eager.result);
   }
+  if (observed.capture->assumptions != guarded.program->captured().assumptions) {
+    ++wrong_assumptions;
+    return use_path_of(eager, call, now);
+  }
   // With a tensor in an argument's place that the function reached in two ways, it has one input more, or
   // other ones, or gives or changes another one of them; or the same inputs in other places.
-  const auto does_something_else = [&] {
+  const auto has_other_path = [&] {
     return !verify::is_same_path(guarded.program->captured(), *observed.capture);
   };
   const auto reached_otherwise = [&] {
     return has_other_inputs(*observed.capture, guarded.program->captured()) ||
-           (guarded.has_moved_tensors(call.tensors) && does_something_else());
+           (guarded.has_moved_tensors(call.tensors) && has_other_path());
   };
   const auto compile_again = [&](std::atomic<bool>& becomes_a_guard) {
     becomes_a_guard = true;
@@ -443,11 +539,10 @@ FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArgu
   };
   if (guarded.has_new_tensors(call.tensors) && reached_otherwise())
     return compile_again(guarded.pins_are_guards);
-  if (guarded.has_other_flags() && does_something_else()) return compile_again(guarded.flags_are_guards);
-  const bool may_differ =
-      options.replay == Replay::every ||
-      (options.replay == Replay::automatic && guarded.can_be_replayed() && !at::GradMode::is_enabled());
-  if (may_differ && does_something_else()) return take_other_path(guarded, eager, call, now);
+  if (guarded.has_other_flags() && has_other_path()) return compile_again(guarded.flags_are_guards);
+  if (may_differ && does_something_else(*observed.capture, guarded.program->captured()))
+    return take_other_path(guarded, eager, call, now);
+  guarded.note_same_path();
   if (uses_other_outside_tensors(*observed.capture, guarded.program->captured())) {
     const char* why =
         "[capture] the function works on other tensors than when it was captured, besides its arguments: a "
@@ -480,7 +575,8 @@ CompiledFunction::CompiledFunction(std::vector<std::shared_ptr<torch::nn::Module
         "[compile] dynamic=on has no effect yet: each shape is compiled on its own, as with auto. Pad "
         "inputs to a few sizes where there are many shapes");
   impl_->roots = std::move(modules);
-  impl_->options = options;
+  impl_->options = std::move(options);
+  if (impl_->options.state) impl_->options.replay = Replay::off;
   if (const auto every = env_number("GRAFT_VERIFY_EVERY")) impl_->options.verify_every = *every;
 }
 CompiledFunction::~CompiledFunction() = default;
@@ -488,13 +584,15 @@ CompiledFunction::~CompiledFunction() = default;
 FlatResult CompiledFunction::call(const FlatArguments& arguments, const EagerFunction& original) {
   if (impl_->options.backend == Backend::eager || disabled() || capturing())
     return original(arguments.tensors);
-  return impl_->call(arguments, original);
+  return impl_->options.state ? impl_->call(with_state(arguments, impl_->options.state), original)
+                              : impl_->call(arguments, original);
 }
 
 std::string CompiledFunction::explain(const FlatArguments& arguments, const EagerFunction& original,
                                       const std::string& level) {
   const std::lock_guard<std::recursive_mutex> lock(impl_->compiling);
-  return graft::explain(arguments, original, impl_->roots, impl_->options, level);
+  return graft::explain(impl_->options.state ? with_state(arguments, impl_->options.state) : arguments,
+                        original, impl_->roots, impl_->options, level, impl_->known_break(arguments));
 }
 
 }  // namespace graft::detail

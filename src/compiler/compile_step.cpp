@@ -47,13 +47,27 @@ void update(const SGD& how, const Trained& t, at::Tensor grad, const Numbers& no
   parameter.sub_(grad * now.lr);
 }
 
-void update(const AdamW& how, const Trained& t, const at::Tensor& grad, const Numbers& now) {
+/// Adam, whatever has become of the weight decay.
+template <class How>
+void update_by_averages(const How& how, const Trained& t, const at::Tensor& grad, const Numbers& now) {
   auto parameter = t.parameter, average = t.first, squares = t.second;
-  if (how.weight_decay != 0) parameter.mul_(now.decay);
   average.add_((grad - average) * (1 - how.beta1));
   squares.mul_(how.beta2).add_(grad * grad * (1 - how.beta2));
   parameter.sub_(average / (squares.sqrt() / now.root + how.eps) * now.scale);
 }
+
+void update(const AdamW& how, const Trained& t, const at::Tensor& grad, const Numbers& now) {
+  auto parameter = t.parameter;
+  if (how.weight_decay != 0) parameter.mul_(now.decay);
+  update_by_averages(how, t, grad, now);
+}
+
+void update(const Adam& how, const Trained& t, const at::Tensor& grad, const Numbers& now) {
+  update_by_averages(how, t, how.weight_decay != 0 ? grad + t.parameter * how.weight_decay : grad, now);
+}
+
+template <class How>
+concept HasBetas = requires(const How& how) { how.beta1; };
 
 /// A parameter that the function has written something with a history into is not one that an optimizer
 /// takes.
@@ -69,6 +83,13 @@ struct Selection {
   /// What the program depends on: not the numbers.
   bool same_program(const Selection& other) const { return which == other.which && group == other.group; }
 };
+
+/// A step writes into its parameters, and goes backward: it cannot be replayed, and to watch one takes twice
+/// its memory.
+CompileOptions unreplayed(CompileOptions options) {
+  if (options.replay == Replay::automatic) options.replay = Replay::off;
+  return options;
+}
 
 }  // namespace
 
@@ -94,7 +115,10 @@ struct CompiledTrainingStep::Impl {
 
   Impl(std::vector<std::shared_ptr<torch::nn::Module>> all, const OptimizerConfig& how,
        const StepOptions& step)
-      : modules(all), optimizer(how), options(step), core(std::move(all), step.compile) {
+      : modules(all), optimizer(how), options(step), core(std::move(all), unreplayed(step.compile)) {
+    if (const auto* sgd = std::get_if<SGD>(&optimizer);
+        sgd && sgd->nesterov && (sgd->momentum <= 0 || sgd->dampening != 0))
+      throw UsageError("[compile_step] SGD with nesterov needs a momentum above 0, and dampening = 0");
     find_trained();
     if (trained.empty())
       throw UsageError(
@@ -107,7 +131,7 @@ struct CompiledTrainingStep::Impl {
     return std::visit([](auto& o) -> double& { return o.lr; }, optimizer);
   }
 
-  bool is_adam() const { return std::holds_alternative<AdamW>(optimizer); }
+  bool is_adam() const { return !std::holds_alternative<SGD>(optimizer); }
 
   Trained fresh(const std::string& name, const at::Tensor& parameter) const {
     const at::NoGradGuard no_grad;
@@ -191,13 +215,17 @@ struct CompiledTrainingStep::Impl {
     for (size_t i = 0; i < now.steps.size(); ++i) {
       const auto step = static_cast<double>(now.steps[i] + 1);
       numbers[i].lr.fill_(lr());
-      if (const auto* adam = std::get_if<AdamW>(&optimizer)) {
-        numbers[i].decay.fill_(1 - adam->lr * adam->weight_decay);
-        numbers[i].scale.fill_(adam->lr / (1 - std::pow(adam->beta1, step)));
-        numbers[i].root.fill_(std::sqrt(1 - std::pow(adam->beta2, step)));
-      } else {
-        numbers[i].scale.fill_(now.steps[i] == 0 ? 1.0 : 1 - std::get<SGD>(optimizer).dampening);
-      }
+      std::visit(
+          [&](const auto& how) {
+            if constexpr (HasBetas<std::decay_t<decltype(how)>>) {
+              numbers[i].decay.fill_(1 - how.lr * how.weight_decay);
+              numbers[i].scale.fill_(how.lr / (1 - std::pow(how.beta1, step)));
+              numbers[i].root.fill_(std::sqrt(1 - std::pow(how.beta2, step)));
+            } else {
+              numbers[i].scale.fill_(now.steps[i] == 0 ? 1.0 : 1 - how.dampening);
+            }
+          },
+          optimizer);
     }
   }
 
@@ -295,7 +323,7 @@ at::Tensor CompiledTrainingStep::grad_norm() const { return impl_->norm; }
 
 std::vector<std::pair<std::string, at::Tensor>> CompiledTrainingStep::state() const {
   std::vector<std::pair<std::string, at::Tensor>> all;
-  const bool adam = std::holds_alternative<AdamW>(impl_->optimizer);
+  const bool adam = impl_->is_adam();
   for (const auto& t : impl_->trained) {
     if (t.first.defined()) all.emplace_back((adam ? "exp_avg." : "momentum_buffer.") + t.name, t.first);
     if (t.second.defined()) all.emplace_back("exp_avg_sq." + t.name, t.second);

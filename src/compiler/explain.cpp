@@ -9,6 +9,7 @@
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "verify/generator_states.h"
+#include "verify/watched_call.h"
 
 namespace graft {
 namespace {
@@ -55,34 +56,52 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
   if (!level.empty()) text << (level == "aten" ? ir::to_string(graph) : emit(lowered, target, level));
 }
 
+/// What the function did is undone.
+GraphOrBreaks graph_or_breaks(const detail::FlatArguments& call, const detail::EagerFunction& original,
+                              const ModuleTree& modules, const CompileOptions& options) {
+  if (call.refused) return {std::nullopt, {std::string("[capture] ") + call.refused}};
+  const verify::GeneratorStates before({}, call.tensors);
+  const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
+    return original(tensors).tensors;
+  };
+  CaptureRequest request{&traceable, call.tensors, &modules, at::GradMode::is_enabled()};
+  request.ignores_printing = options.fullgraph;
+  try {
+    auto found = capture_or_list_breaks(std::move(request));
+    before.restore();
+    return found;
+  } catch (...) {
+    before.restore();
+    throw;
+  }
+}
+
 }  // namespace
 
 std::string explain(const detail::FlatArguments& call, const detail::EagerFunction& original,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& roots,
-                    const CompileOptions& options, const std::string& level) {
+                    const CompileOptions& options, const std::string& level, const std::string& known_break) {
   std::ostringstream text;
   if (!level.empty()) check_level(level);  // an error before any work
   const auto modules = std::make_shared<ModuleTree>(roots);
-  const verify::GeneratorStates before({}, call.tensors);
-  std::optional<Capture> captured;
   const StateReads reads;
-  try {
-    if (call.refused) throw GraphBreak(std::string("[capture] ") + call.refused);
-    const Traceable traceable = [&](const std::vector<at::Tensor>& tensors) {
-      return original(tensors).tensors;
-    };
-    captured = capture({&traceable, call.tensors, modules.get(), at::GradMode::is_enabled()});
-  } catch (const GraphBreak& found) {
-    before.restore();
-    text << "graphs: 0\ngraph breaks: 1\n  " << found.reason() << "\n" << found.backtrace();
+  auto found = graph_or_breaks(call, original, *modules, options);
+  if (found.graph && reads.left_changed()) found = {std::nullopt, {verify::changes_state}};
+  if (found.graph && !known_break.empty()) found = {std::nullopt, {known_break}};
+  if (!found.graph) {
+    text << "graphs: 0\ngraph breaks: " << found.breaks.size() << "\n";
+    for (const auto& each : found.breaks) text << "  " << each << "\n";
     return text.str();
   }
-  before.restore();
+  const auto& captured = found.graph;
   const auto parts = program_graphs(*captured, options.backend);
   text << "graphs: 1\ngraph breaks: 0\nguards:\n";
   for (const auto& line : guard_lines(ArgumentGuards(call.tensors, call.fixed), *modules, captured->sources,
                                       modules->beyond(reads.reads())))
     text << "  " << line << "\n";
+  if (!captured->assumptions.empty())
+    text << "taken for granted, and compared in each call: " << captured->assumptions.size()
+         << " answers of equal, allclose or bincount\n";
   explain_graph(text, parts.backward ? "forward" : "graph", parts.forward,
                 forward_bindings(*captured, parts, options), level);
   if (parts.backward) explain_graph(text, "backward", *parts.backward, {}, level);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "support/log.h"
+#include "verify/watched_call.h"
+
 namespace graft {
 namespace {
 
@@ -15,12 +18,70 @@ at::Tensor source_tensor(const GuardedProgram& guarded, const Source& source,
       return guarded.modules->slots()[source.index].tensor();
     case Source::Kind::outside:
       return at::Tensor(guarded.program->captured().outside[source.index].lock());
+    case Source::Kind::number:
+      return number_in(*guarded.program->captured().trace, guarded.program->captured().numbers[source.index]);
     default:
       return {};
   }
 }
 
+/// What stands in the call, or is computed for each.
+bool is_guarded(const Source& source) {
+  return source.kind == Source::Kind::slot || source.kind == Source::Kind::outside;
+}
+
+/// Whether the same operators read other inputs somewhere.
+bool reads_other_inputs(const ir::Graph& now, const ir::Graph& then) {
+  if (now.nodes().size() != then.nodes().size()) return false;
+  const auto are_same = [](const ir::Value* x, const ir::Value* y) {
+    return x->producer() || y->producer() || x->index() == y->index();
+  };
+  return !std::ranges::equal(now.nodes(), then.nodes(), [&](const auto& a, const auto& b) {
+    const auto x = a->inputs(), y = b->inputs();
+    // Something else altogether is not the question.
+    return a->op() != b->op() || x.size() != y.size() || std::ranges::equal(x, y, are_same);
+  });
+}
+
 }  // namespace
+
+bool has_other_inputs(const CapturedFunction& now, const CapturedFunction& then) {
+  const auto by_input = [](const Output& output) {
+    return output.kind == Output::Kind::input || output.kind == Output::Kind::view;
+  };
+  const auto same_output = [&](const Output& a, const Output& b) {
+    return by_input(a) ? by_input(b) && a.index == b.index : !by_input(b);
+  };
+  const auto same_mutation = [](const Mutation& a, const Mutation& b) { return a.input == b.input; };
+  return now.sources != then.sources || reads_other_inputs(now.graph, then.graph) ||
+         !std::ranges::equal(now.outputs, then.outputs, same_output) ||
+         !std::ranges::equal(now.mutations, then.mutations, same_mutation);
+}
+
+bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunction& then) {
+  return !std::ranges::equal(now.outside, then.outside, [](const auto& a, const auto& b) {
+    return a._unsafe_get_target() == b._unsafe_get_target();
+  });
+}
+
+bool does_something_else(const CapturedFunction& now, const CapturedFunction& then) {
+  return !verify::is_same_path(then, now) || uses_other_outside_tensors(now, then);
+}
+
+detail::FlatArguments with_state(const detail::FlatArguments& call, const State& state) {
+  auto all = call;
+  detail::CollectLeaves collect(all);
+  state.visit(collect);
+  return all;
+}
+
+void GuardedProgram::note_same_path() {
+  if (watches_left.load(std::memory_order_relaxed) == 0) return;
+  if (watches_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  if (replays.note_false_alarm()) return;
+  log(LogTopic::breaks, "[replay] not possible: the function does the same, and seems to do something else");
+  not_replayable = true;
+}
 
 std::optional<std::vector<at::Tensor>> GuardedProgram::bind(const std::vector<at::Tensor>& given) const {
   std::vector<at::Tensor> bound;
@@ -29,7 +90,7 @@ std::optional<std::vector<at::Tensor>> GuardedProgram::bind(const std::vector<at
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].kind == Source::Kind::tangent) continue;
     bound.push_back(source_tensor(*this, sources[i], given));
-    if (sources[i].kind != Source::Kind::argument && !inputs[i].holds(bound.back())) return std::nullopt;
+    if (is_guarded(sources[i]) && !inputs[i].holds(bound.back())) return std::nullopt;
   }
   if (memory && !memory->holds(bound)) return std::nullopt;
   return bound;
@@ -166,7 +227,7 @@ std::string GuardedProgram::difference(const detail::FlatArguments& call, const 
   if (!program) return "";
   const auto& sources = program->captured().sources;
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].kind == Source::Kind::tangent || sources[i].kind == Source::Kind::argument) continue;
+    if (!is_guarded(sources[i])) continue;
     const auto tensor = source_tensor(*this, sources[i], call.tensors);
     if (inputs[i].holds(tensor)) continue;
     if (sources[i].kind == Source::Kind::slot)

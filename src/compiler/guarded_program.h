@@ -69,6 +69,11 @@ struct GuardedProgram {
   std::atomic<int64_t> calls{0};
 
   ReplayPolicy replays;
+  /// In a replay the code did what no program does: so many of the next calls are watched, until there is
+  /// one.
+  std::atomic<int> watches_left{0};
+  /// C++ numbers that change: in the next watched call they are to be inputs.
+  std::vector<Trace::NumberPlace> changing_numbers;
   std::atomic<bool> not_replayable{false};  ///< the reason is in the log
   /// Not where it writes into its inputs: the code may look at what it has written (through a pointer), and
   /// in a replay that has not happened yet.
@@ -77,13 +82,32 @@ struct GuardedProgram {
            !program->captured().trace->writes_inputs && !not_replayable.load(std::memory_order_relaxed);
   }
 
+  /// The program alone.
+  detail::FlatResult run(std::vector<at::Tensor> bound) const {
+    return {program->finish(program->forward(std::move(bound))), structure};
+  }
+
+  /// A watched call took the program's path. If a replay says again and again that there is another, it is
+  /// not right about this function.
+  void note_same_path();
+
   /// The tensors for the program's inputs (tangents left out); nothing if one of them is not what it was.
+  /// C++ numbers are those of the capture: a replay tells those of the call.
   std::optional<std::vector<at::Tensor>> bind(const std::vector<at::Tensor>& arguments) const;
   /// Whether all guards over arguments, global state and modules hold.
   bool holds(const detail::FlatArguments& call, const GlobalState& now) const;
   /// Why not, in words.
   std::string difference(const detail::FlatArguments& call, const GlobalState& now) const;
 };
+
+/// Whether the function works on other tensors than at the capture, by where they come from.
+bool has_other_inputs(const CapturedFunction& now, const CapturedFunction& then);
+/// Whether a tensor that is neither an argument nor a module's is another one than at the capture.
+bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunction& then);
+bool does_something_else(const CapturedFunction& now, const CapturedFunction& then);
+
+/// The call with what the function reads besides as further arguments, which its code does not look at.
+detail::FlatArguments with_state(const detail::FlatArguments& call, const State& state);
 
 /// All guards of a program, a line each.
 std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const ModuleTree& modules,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_set>
 
 #include "autograd/absent_tangents.h"
@@ -87,13 +88,15 @@ CapturedFunction without_values(const Capture& capture) {
   return {.graph = ir::clone(capture.graph),
           .sources = capture.sources,
           .outside = capture.outside,
+          .numbers = capture.numbers,
           .generators = capture.generators,
           .outputs = capture.outputs,
           .mutations = capture.mutations,
           .gradients = capture.gradients,
           .tangent_inputs = capture.tangent_inputs,
           .forward_results = capture.forward_results,
-          .trace = capture.trace};
+          .trace = capture.trace,
+          .assumptions = capture.assumptions};
 }
 
 /// A graph that changes weights and gives a number first is a training step, and the number its loss.
@@ -164,6 +167,9 @@ Bindings forward_bindings(const Capture& capture, const ProgramGraphs& parts, co
 
 Program::Program(const Capture& capture, const CompileOptions& options)
     : captured_(without_values(capture)), options_(options) {
+  draws_ = std::ranges::any_of(captured_.graph.nodes(), [](const auto& node) {
+    return ir::must_run(*node) && node->op() != "graft::assume" && node->op() != "graft::bincount";
+  });
   find_dependent_outputs();
   for (const size_t i : capture.tangent_inputs) tangent_types_.push_back(capture.graph.inputs()[i]->type());
   auto parts = program_graphs(capture, options.backend);
@@ -317,7 +323,7 @@ void Program::check_unchanged(const ForwardPass& pass, const PartialBackward* pa
 }
 
 std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
-                                          bool last) const {
+                                          bool last, bool sparse) const {
   std::vector<bool> absent;
   absent.reserve(tangents.size());
   for (const auto& tangent : tangents) absent.push_back(!tangent.defined());
@@ -349,6 +355,10 @@ std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<a
         gradients[i] = gradients[i].clone();
         break;
       }
+  for (size_t i = 0; sparse && i < gradients.size(); ++i)
+    if (const auto& gradient = captured_.gradients[i]; gradient.indices && gradients[i].defined())
+      gradients[i] = at::_sparse_coo_tensor_unsafe(found[*gradient.indices - captured_.forward_results],
+                                                   gradients[i], gradient.sizes);
   return gradients;
 }
 
@@ -356,11 +366,14 @@ namespace {
 
 at::Tensor strided_view(const at::Tensor& base, const Output& output) {
   const at::AutoGradMode mode(at::GradMode::is_enabled() && (output.requires_grad || !base.requires_grad()));
+  // It has a gradient and is none of autograd's views (unsafe_chunk gives such).
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> untracked;
+  if (!output.tracked && output.requires_grad) untracked.emplace(c10::DispatchKey::ADInplaceOrView);
   const auto made = base.as_strided(output.sizes, output.strides, base.storage_offset() + output.offset);
   if (output.before_a_write && made._version() > 0)
     if (auto* view = torch::autograd::impl::get_view_autograd_meta(made); view && view->has_bw_view())
       view->set_attr_version(static_cast<uint32_t>(made._version()) - 1);
-  return output.tracked ? made : made.detach();
+  return output.tracked || untracked ? made : made.detach();
 }
 
 /// What is conjugated twice has no bit in eager code, and a product of what is conjugated has one. In a graph
@@ -461,10 +474,10 @@ void Program::differentiate(const std::shared_ptr<ForwardPass>& pass, const std:
       differentiated, computed_from, leaves,
       [self = shared_from_this(), pass, tangent_of, count = place_of.size()](
           const std::vector<at::Tensor>& given, bool last) {
-        if (given.size() == count) return self->backward(*pass, given, last);
+        if (given.size() == count) return self->backward(*pass, given, last, /*sparse=*/true);
         std::vector<at::Tensor> tangents(count);
         for (size_t i = 0; i < given.size(); ++i) tangents[tangent_of[i]] = given[i];
-        return self->backward(*pass, tangents, last);
+        return self->backward(*pass, tangents, last, /*sparse=*/true);
       },
       /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
 }

@@ -36,6 +36,8 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
 
   const CapturedFunction& captured() const override { return captured_; }
   bool trains() const override { return backward_ != nullptr; }
+  /// Whether a run may draw random numbers.
+  bool draws() const { return draws_; }
 
   /// What the forward pass computes: the graph's forward results, and what the backward pass will need.
   struct ForwardPass {
@@ -54,9 +56,10 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   /// It may change the inputs that finish() would change.
   ForwardPass forward(std::vector<at::Tensor> inputs) const;
   /// Gradients, one for each of the capture's. Tangents may be undefined and of any strides.
-  /// `last`: what was saved is not needed again, and goes as it is used.
+  /// `last`: what was saved is not needed again, and goes as it is used. `sparse`: gradients that are sparse
+  /// come as such; if not, as their values.
   std::vector<at::Tensor> backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
-                                   bool last = false) const;
+                                   bool last = false, bool sparse = false) const;
   std::vector<std::vector<bool>> partial_backwards() const override;
   /// One of these was made after the last watched call.
   bool has_unchecked_backward() const { return has_unchecked_.load(std::memory_order_acquire); }
@@ -83,6 +86,7 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   void separate(const ForwardPass& pass, std::vector<at::Tensor>& outputs) const;
 
   CapturedFunction captured_;
+  bool draws_ = false;
   std::unique_ptr<Executable> forward_, backward_;
   /// Backward passes of calls some of whose outputs nobody used, by flags for these. Made when they are
   /// needed, from the graph.

@@ -18,4 +18,9 @@ void ReplayPolicy::note_times(double replay_seconds, double run_seconds) {
   is_cheap_.store(replay_seconds <= share * run_seconds, std::memory_order_relaxed);
 }
 
+bool ReplayPolicy::note_false_alarm() {
+  constexpr int most = 3;
+  return false_alarms_.fetch_add(1, std::memory_order_relaxed) < most;
+}
+
 }  // namespace graft

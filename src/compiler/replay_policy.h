@@ -16,8 +16,15 @@ class ReplayPolicy {
   void note_times(double replay_seconds, double run_seconds);
   /// The function has done something else than the program, or gave other host values.
   void note_change() { changes_.store(true, std::memory_order_relaxed); }
+  bool has_changed() const { return changes_.load(std::memory_order_relaxed); }
+  /// A replay saw a change: so many of the next calls are watched, to see it again. More each time that none
+  /// did.
+  int watches_for_change() const { return 4 << false_alarms_.load(std::memory_order_relaxed); }
+  /// None of them saw it. False when that came too often.
+  bool note_false_alarm();
 
  private:
+  std::atomic<int> false_alarms_{0};
   std::atomic<bool> is_cheap_{false}, changes_{false};
 };
 

@@ -39,6 +39,8 @@ std::vector<std::shared_ptr<SplitFunction::Path>> SplitFunction::paths() {
 
 void SplitFunction::add(const SplitRun::Outcome& outcome) {
   if (!outcome.trace->refused.empty()) return give_up(outcome.trace->refused);
+  if (outcome.trace->writes_inputs && at::GradMode::is_enabled())
+    return give_up("it writes into its arguments or a module's buffers while gradients are computed");
   auto path = std::make_shared<Path>();
   path->trace = outcome.trace;
   for (const auto& tensor : outcome.outside) path->outside.emplace_back(tensor.getIntrusivePtr());
@@ -94,8 +96,7 @@ detail::FlatResult SplitFunction::call(const detail::FlatArguments& call,
                                        const detail::EagerFunction& original) {
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    // Code that runs over placeholders makes no history, and could ask for it.
-    if (given_up_ || at::GradMode::is_enabled()) return original(call.tensors);
+    if (given_up_) return original(call.tensors);
   }
   const auto way = trial_.next();
   const auto started = std::chrono::steady_clock::now();

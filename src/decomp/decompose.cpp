@@ -39,11 +39,20 @@ void give_nothing(ir::Graph& graph, const ir::Value& value) {
     if (graph.results()[i] == &value) graph.set_result(i, nullptr);
 }
 
+/// The formulas are those of real numbers: the square in a variance, say, is that of a magnitude.
+bool is_complex(const ir::Node& node) {
+  const auto complex = [](const ir::Value* value) {
+    return value->type().dtype == ir::DType::c64 || value->type().dtype == ir::DType::c128;
+  };
+  return std::ranges::any_of(node.inputs(), complex) ||
+         std::ranges::any_of(node.outputs(), [&](const auto& output) { return complex(output.get()); });
+}
+
 bool decompose_once(ir::Graph& graph) {
   bool changed = false;
   for (auto* node : ir::nodes_of(graph)) {
     const auto found = table().find(node->op());
-    if (found == table().end()) continue;
+    if (found == table().end() || is_complex(*node)) continue;
     Builder builder(graph, *node);
     const auto made = found->second(builder, *node);
     if (made.empty()) continue;

@@ -25,7 +25,8 @@ int64_t bucket_for(int64_t tokens) {
 
 }  // namespace
 
-Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options) {
+Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options) {
+  options.replay = Replay::off;  // no model of ours reads what no guard sees
   Runner made;
   made.eager = [model](const ModelInputs& inputs, const auto&) { return model->forward(inputs); };
   made.compiled = [model, options]() -> AdapterModelCall {
@@ -35,7 +36,8 @@ Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& opti
   return made;
 }
 
-Runner runner(std::shared_ptr<PeftModel> model, const CompileOptions& options) {
+Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options) {
+  options.replay = Replay::off;  // no model of ours reads what no guard sees
   Runner made;
   made.model = model->base_model();
   made.eager = [model](const ModelInputs& inputs, const auto& names) {

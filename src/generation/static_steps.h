@@ -24,8 +24,8 @@ struct Runner {
     return peft ? peft->num_virtual_tokens({adapters}) : 0;
   }
 };
-Runner runner(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options);
-Runner runner(std::shared_ptr<PeftModel> model, const CompileOptions& options);
+Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options);
+Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options);
 
 class StaticSteps : public Steps {
  public:

@@ -5,6 +5,7 @@
 // value is entered in that value's list of users, so that replacing and erasing need no search; only the
 // functions here touch either side.
 #pragma once
+#include <complex>
 #include <list>
 #include <memory>
 #include <optional>
@@ -58,8 +59,9 @@ struct Symbol {
 };
 /// Values in a list argument; a null is a None in a list of optional tensors.
 using ValueList = std::vector<Value*>;
-using Attribute = std::variant<None, Undefined, bool, int64_t, double, std::string, Symbol, DType, Device,
-                               std::vector<int64_t>, std::vector<double>, std::vector<bool>>;
+using Attribute =
+    std::variant<None, Undefined, bool, int64_t, double, std::complex<double>, std::string, Symbol, DType,
+                 Device, std::vector<int64_t>, std::vector<double>, std::vector<bool>>;
 using Argument = std::variant<Value*, ValueList, Attribute>;
 
 struct NamedArgument {

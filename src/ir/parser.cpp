@@ -249,6 +249,7 @@ class Parser {
     if (accept_keyword("Undefined")) return Attribute(Undefined{});
     if (accept_keyword("true")) return Attribute(true);
     if (accept_keyword("false")) return Attribute(false);
+    if (accept_keyword("complex")) return complex_number();
     if (accept_keyword("tensors")) return value_list();
     if (peek() >= '0' && peek() <= '9') return scalar();
     if (word() == "inf" || word() == "nan") return scalar();
@@ -270,6 +271,22 @@ class Parser {
     if (text_.substr(at_, end - at_).find_first_of(".ein") != std::string_view::npos)
       return number<double>("a number");
     return number<int64_t>("a number");
+  }
+
+  Attribute complex_number() {
+    expect('(');
+    const double real = part();
+    expect(',');
+    const double imaginary = part();
+    expect(')');
+    return std::complex<double>(real, imaginary);
+  }
+
+  double part() {
+    const auto value = scalar();
+    if (!std::holds_alternative<double>(value))
+      fail("the parts of a complex number are floats; write 1.0 for 1");
+    return std::get<double>(value);
   }
 
   Argument value_list() {

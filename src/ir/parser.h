@@ -6,8 +6,8 @@
 //     return (%3, None)
 //   }
 //
-// Values of arguments: %N, tensors[%N, None, ...], None, Undefined, true, false, 12, 1.5, inf, "text", 'word
-// (a Symbol), f32 (a dtype),
+// Values of arguments: %N, tensors[%N, None, ...], None, Undefined, true, false, 12, 1.5, inf,
+// complex(1.0, -2.0), "text", 'word (a Symbol), f32 (a dtype),
 // @cuda:0 (a device), [1, 2], [1.5, 2.0], [true, false], and f64[], bool[] for empty lists of those.
 #pragma once
 #include <string_view>

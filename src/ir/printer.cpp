@@ -50,6 +50,9 @@ std::string text_of(const Attribute& attribute) {
           [](None) -> std::string { return "None"; }, [](Undefined) -> std::string { return "Undefined"; },
           [](bool v) -> std::string { return v ? "true" : "false"; },
           [](int64_t v) { return std::to_string(v); }, [](double v) { return number(v); },
+          [](const std::complex<double>& v) {
+            return "complex(" + number(v.real()) + ", " + number(v.imag()) + ")";
+          },
           [](const std::string& v) { return quoted(v); }, [](const Symbol& v) { return "'" + v.name; },
           [](DType v) { return std::string(name_of(v)); }, [](const Device& v) { return "@" + to_string(v); },
           [](const std::vector<int64_t>& v) { return list(v, [](int64_t x) { return std::to_string(x); }); },

@@ -18,9 +18,17 @@ namespace graft::passes {
 /// Numbers of graph inputs; those of a list follow each other in memory.
 using Neighbours = std::vector<std::vector<size_t>>;
 
-/// `rows_of_a_kernel`: products of a type with at most so many rows are kernels, which take in what is done
+/// Products of a type with at most so many rows are kernels (wide_products.h), which take in what is done
 /// with their results. Two that meet there are one kernel already, and stay as they are.
+using RowsOfAKernel = std::function<int64_t(ir::DType)>;
+
+/// Those that are going to be kernels, while they are still products: REQUIRES that widen_products follows.
+/// Equal reshapes of what they read need not be one value yet. Only where that makes kernels fewer: what is
+/// done with each product for itself becomes a kernel of its own.
+void join_few_row_siblings(ir::Graph& graph, const Neighbours& neighbours,
+                           const RowsOfAKernel& rows_of_a_kernel);
+
 void join_adjacent_siblings(ir::Graph& graph, const Neighbours& neighbours,
-                            const std::function<int64_t(ir::DType)>& rows_of_a_kernel);
+                            const RowsOfAKernel& rows_of_a_kernel);
 
 }  // namespace graft::passes

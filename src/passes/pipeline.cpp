@@ -42,12 +42,16 @@ const std::vector<Pass>& joint_kernel_passes() {
 }
 
 std::vector<Pass> compile_passes(const TargetFacts& target, const Neighbours& neighbours) {
+  const auto known = target.joins_adjacent ? neighbours : Neighbours{};
   return {
       {"plain-creation", make_creation_plain},
       // As the keys are repeated by whom attention is called.
       {"few-queries",
        [queries = target.few_queries](ir::Graph& graph) { attend_with_few_queries(graph, queries); }},
       {"decompose", decomp::decompose},
+      // Before the next pass makes kernels of them: each reads what it multiplies with anew.
+      {"few-row-siblings", [known, rows = target.rows_of_a_kernel](
+                               ir::Graph& graph) { join_few_row_siblings(graph, known, rows); }},
       // Before equal casts of what several products read become one.
       {"wide-products", [slow = target.products_are_slow, rows = target.rows_of_a_kernel](
                             ir::Graph& graph) { widen_products(graph, slow, rows); }},
@@ -57,9 +61,8 @@ std::vector<Pass> compile_passes(const TargetFacts& target, const Neighbours& ne
       {"common-subexpressions", merge_common_subexpressions},
       {"narrow-siblings",
        [width = target.narrow_product](ir::Graph& graph) { join_narrow_siblings(graph, width); }},
-      {"adjacent-siblings",
-       [known = target.joins_adjacent ? neighbours : Neighbours{},
-        rows = target.rows_of_a_kernel](ir::Graph& graph) { join_adjacent_siblings(graph, known, rows); }},
+      {"adjacent-siblings", [known, rows = target.rows_of_a_kernel](
+                                ir::Graph& graph) { join_adjacent_siblings(graph, known, rows); }},
       {"low-rank-siblings",
        [halves = target.halves_low_rank](ir::Graph& graph) { split_low_rank_adds(graph, halves); }},
       // What is joined before is read once.

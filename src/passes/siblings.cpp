@@ -71,16 +71,19 @@ void widen_views(ir::Graph& graph, Value& value, Dim width, Dim wide) {
   }
 }
 
-/// In the order of the graph: x is there before it, and all that uses any of them comes after it.
-Node& first_of(const ir::Graph& graph, const std::vector<Sibling>& siblings) {
+/// In the order of the graph: its x is there before it, and all that uses any of them comes after it.
+const Sibling& first_of(const ir::Graph& graph, const std::vector<Sibling>& siblings) {
   for (const auto& node : graph.nodes())
-    if (std::ranges::find(siblings, node.get(), &Sibling::product) != siblings.end()) return *node;
+    if (const auto found = std::ranges::find(siblings, node.get(), &Sibling::product);
+        found != siblings.end())
+      return *found;
   throw std::logic_error("siblings are not of this graph");
 }
 
 /// The adapters of all siblings on the product of all, in front of `before`; the product where there are
 /// none.
-Value* with_adapters(ir::Graph& graph, const std::vector<Sibling>& siblings, Value* product, Node* before) {
+Value* with_adapters(ir::Graph& graph, const std::vector<Sibling>& siblings, Value* x, Value* product,
+                     Node* before) {
   ir::ValueList a, b, scaling;
   std::vector<int64_t> slots, places;
   const Node* any = nullptr;
@@ -100,7 +103,7 @@ Value* with_adapters(ir::Graph& graph, const std::vector<Sibling>& siblings, Val
   if (!any) return product;
   auto& node = graph.add_node("graft::low_rank_add",
                               {{"self", product},
-                               {"x", siblings.front().x},
+                               {"x", x},
                                {"a", a},
                                {"b", b},
                                {"scaling", scaling},
@@ -141,7 +144,8 @@ bool can_be_columns(const Sibling& sibling, const ir::Graph& graph) {
 
 void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
           const ir::ValueList& rows) {
-  auto& first = first_of(graph, siblings);
+  auto* const x = first_of(graph, siblings).x;
+  auto& first = *first_of(graph, siblings).product;
   Dim wide = 0;
   for (const auto& each : siblings) wide += each.width;
   const auto type = first.output().type();
@@ -154,14 +158,13 @@ void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::str
     node.set_scope(first.scope());
     return &node.output();
   };
-  auto* x = siblings.front().x;
   const Dim inner = x->type().sizes[1], count = x->type().sizes[0];
   std::vector<ir::NamedArgument> arguments{{"tensors", rows}};
   if (op == "aten::cat") arguments.push_back({"dim", ir::Attribute(int64_t{0})});
   auto* weight = make(op, std::move(arguments), {wide, inner}, {inner, 1});
   auto* turned = make("aten::t", {{"self", weight}}, {inner, wide}, {1, inner});
   auto* all = make("aten::mm", {{"self", x}, {"mat2", turned}}, {count, wide}, {wide, 1});
-  all = with_adapters(graph, siblings, all, &first);
+  all = with_adapters(graph, siblings, x, all, &first);
   Dim start = 0;
   std::vector<Value*> columns;  // before the first product goes, whose place they take
   for (const auto& each : siblings) {

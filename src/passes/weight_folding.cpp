@@ -71,7 +71,7 @@ class Cut {
   }
 
   bool is_kept(const Node& node) const {
-    return fixed_.contains(&node.output()) && !for_each_call_.contains(&node);
+    return !node.outputs().empty() && fixed_.contains(&node.output()) && !for_each_call_.contains(&node);
   }
 
   /// What the call needs of what does not depend on it. Light work at the edge goes into the call's kernels.

@@ -21,6 +21,8 @@ at::Tensor number_tensor(const ir::Node& node) {
     scalar = *i;
   else if (const auto* b = std::get_if<bool>(&value))
     scalar = *b;
+  else if (const auto* c = std::get_if<std::complex<double>>(&value))
+    scalar = c10::complex<double>(*c);
   else
     scalar = std::get<double>(value);
   auto tensor = at::scalar_tensor(scalar, at::dtype(to_torch(node.output().type().dtype)));

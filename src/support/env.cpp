@@ -11,8 +11,9 @@ namespace graft {
 
 const std::vector<EnvVariable>& env_variables() {
   static const std::vector<EnvVariable> table = {
-      {"GRAFT_LOGS", "graph,kernels,recompiles,guards,breaks,passes,cache,times",
-       "What the compiler reports on standard error, any of these separated by commas."},
+      {"GRAFT_LOGS", "graph,kernels,recompiles,guards,breaks,passes,cache,times,-breaks",
+       "What the compiler reports on standard error, any of these separated by commas; -breaks: no warning "
+       "that a function is not compiled."},
       {"GRAFT_DISABLE", "0, 1", "1: compiled functions run eagerly."},
       {"GRAFT_CACHE_DIR", "folder",
        "Where compiled kernels are kept; default: graft in the user's cache folder."},

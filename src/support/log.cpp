@@ -20,10 +20,27 @@ std::function<void(std::string_view)>& sink() {
 const std::vector<std::string_view> topics = {"graph",  "kernels", "recompiles", "guards",
                                               "breaks", "passes",  "cache",      "times"};
 
-uint32_t chosen_topics() {
-  uint32_t chosen = 0;
-  for (const auto& word : env_words("GRAFT_LOGS", topics))
-    chosen |= 1U << (std::find(topics.begin(), topics.end(), word) - topics.begin());
+/// Topics that warn of themselves, as GRAFT_LOGS turns that off.
+constexpr std::string_view no_breaks = "-breaks";
+
+uint32_t bit_of(LogTopic topic) { return 1U << static_cast<uint32_t>(topic); }
+
+struct Chosen {
+  uint32_t reported = 0, silenced = 0;
+};
+
+const Chosen& chosen_topics() {
+  static const Chosen chosen = [] {
+    Chosen made;
+    auto known = topics;
+    known.push_back(no_breaks);
+    for (const auto& word : env_words("GRAFT_LOGS", known))
+      if (word == no_breaks)
+        made.silenced |= bit_of(LogTopic::breaks);
+      else
+        made.reported |= 1U << (std::find(topics.begin(), topics.end(), word) - topics.begin());
+    return made;
+  }();
   return chosen;
 }
 
@@ -38,10 +55,11 @@ void write(std::string_view prefix, std::string_view message) {
 
 void log_warning(std::string_view message) { write("graft: warning: ", message); }
 
-bool logs(LogTopic topic) {
-  static const uint32_t chosen = chosen_topics();
-  return (chosen >> static_cast<uint32_t>(topic) & 1U) != 0;
+void log_warning(LogTopic topic, std::string_view message) {
+  if ((chosen_topics().silenced & bit_of(topic)) == 0) log_warning(message);
 }
+
+bool logs(LogTopic topic) { return (chosen_topics().reported & bit_of(topic)) != 0; }
 
 void log(LogTopic topic, std::string_view message) {
   if (logs(topic)) write("graft: " + std::string(topics[static_cast<size_t>(topic)]) + ": ", message);

@@ -13,6 +13,8 @@ enum class LogTopic : uint8_t { graph, kernels, recompiles, guards, breaks, pass
 /// UsageError if GRAFT_LOGS holds an unknown word.
 bool logs(LogTopic topic);
 void log(LogTopic topic, std::string_view message);
+/// A warning that GRAFT_LOGS=-breaks, say, turns off.
+void log_warning(LogTopic topic, std::string_view message);
 
 /// Where messages go instead of standard error (tests, a host application's own log). An empty sink restores
 /// the default.

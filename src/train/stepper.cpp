@@ -23,13 +23,19 @@ std::function<at::Tensor(const ModelInputs&)> loss_of(const Subject& subject,
   };
 }
 
+/// No model of ours reads what no guard sees.
+CompileOptions unreplayed(CompileOptions options) {
+  options.replay = Replay::off;
+  return options;
+}
+
 class InParts : public Stepper {
  public:
   InParts(Subject& subject, const TrainingArguments& arguments)
       : subject_(subject),
         group_(processes_of(arguments)),
         max_norm_(arguments.max_grad_norm),
-        loss_(compile(loss_of(subject, arguments), arguments.compile, {subject.module()})) {
+        loss_(compile(loss_of(subject, arguments), unreplayed(arguments.compile), {subject.module()})) {
     if (arguments.fp16) scaler_.emplace();
     const auto trained = with_rates(subject.tensors(), arguments);
     NamedTensors named;

@@ -50,9 +50,12 @@ std::unordered_set<const ir::Value*> strided_inputs(const ir::Graph& graph) {
 /// that is not equal to any would have no gradient.)
 bool only_selects(const ir::Node& node) {
   static const std::set<std::string_view> others = {
-      "aten::amax",    "aten::amin",    "aten::max",     "aten::min",  "aten::max.dim",
-      "aten::min.dim", "aten::maximum", "aten::minimum", "aten::relu", "aten::where.self",
-      "aten::neg",     "aten::abs",     "aten::sort",    "aten::topk", "aten::clone"};
+      "aten::amax",       "aten::amin",      "aten::max",           "aten::min",      "aten::max.dim",
+      "aten::min.dim",    "aten::maximum",   "aten::minimum",       "aten::relu",     "aten::where.self",
+      "aten::neg",        "aten::abs",       "aten::sort",          "aten::topk",     "aten::clone",
+      "aten::aminmax",    "aten::cummax",    "aten::cummin",        "aten::kthvalue", "aten::median",
+      "aten::median.dim", "aten::nanmedian", "aten::nanmedian.dim", "aten::mode"};
+  if (node.op() == "aten::linalg_vector_norm") return std::isinf(ir::number_of(node, "ord").value_or(2));
   const auto kind = ir::kind_of(node.op());
   return kind == ir::OpKind::view || kind == ir::OpKind::gather || others.contains(node.op());
 }

@@ -222,7 +222,8 @@ class ProgramCheck {
       auto want = now_.result_values;
       for (size_t i = 0; i < eager.size(); ++i) {
         const auto& gradient = then_.gradients[i];
-        if (gradient.result) want[*gradient.result] = eager[i];
+        if (gradient.result)
+          want[*gradient.result] = gradient.indices && eager[i].defined() ? eager[i]._values() : eager[i];
         if (!given_[gradient.input].requires_grad()) partial.got[i] = at::Tensor();
       }
       auto what = result_difference(then_, std::move(inputs), eager_.before, {}, partial.got, want);
@@ -270,7 +271,7 @@ void EagerCall::undo() const {
 
 EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function, const ModuleTree& modules,
                        const CompileOptions& options, const CheckedProgram* program,
-                       const std::vector<TraceToFollow>& follow) {
+                       const std::vector<Trace::NumberPlace>& numbers, bool assumes) {
   auto partial_backwards = program ? program->partial_backwards() : std::vector<std::vector<bool>>();
   // Who may get the outputs: the caller, in place of a program's; a comparison of a part of their gradients.
   const bool keep_history =
@@ -280,7 +281,7 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
     result = function(tensors);
     return std::move(result.tensors);
   };
-  const Stopwatch watch(follow.empty() ? "capture" : "replay");
+  const Stopwatch watch("capture");
   const auto settings = keep_settings();
   const StateReads reads;
   GeneratorStates before({}, call.tensors);
@@ -288,22 +289,14 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
     try {
       return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), options.fullgraph,
                       program ? program->captured().generators : std::vector<at::Generator>(), keep_history,
-                      follow});
+                      numbers, assumes});
     } catch (const GraphBreak&) {
       before.restore();
       throw;
     }
   }();
-  if (observed.followed || !observed.not_replayed.empty()) {
-    EagerCall made;
-    made.observed = std::move(observed);
-    made.result = std::move(result);
-    return made;
-  }
   if (observed.capture && reads.left_changed()) {
-    observed.broken =
-        "[capture] the function changes which adapters are active, or a layer of a model, which compiled "
-        "code would not do again. Make such changes outside of the compiled function";
+    observed.broken = changes_state;
     observed.capture.reset();
     if (options.fullgraph) {
       observed.undo();

@@ -12,6 +12,12 @@
 
 namespace graft::verify {
 
+/// Why no program is made from a function that changes what other code of graft goes by.
+constexpr const char* changes_state =
+    "[capture] the function changes which adapters are active, or a layer of a model, which compiled code "
+    "would "
+    "not do again. Make such changes outside of the compiled function";
+
 /// One call of the function itself.
 struct EagerCall {
   ObservedRun observed;  ///< but for its outputs, which are in `result`
@@ -26,12 +32,12 @@ struct EagerCall {
 };
 
 /// With `fullgraph` a GraphBreak where no graph can hold what it does; then it is as if it had not been
-/// called. `program`: that it will be compared with; null if there is none yet. `follow`: see CaptureRequest;
-/// of a call that follows a trace there is only the result, without tensors.
+/// called. `program`: that it will be compared with; null if there is none yet. `numbers`: C++ numbers that
+/// are to be inputs. `assumes`: see CaptureRequest.
 EagerCall call_eagerly(const detail::FlatArguments& call, const detail::EagerFunction& function,
                        const ModuleTree& modules, const CompileOptions& options,
                        const CheckedProgram* program = nullptr,
-                       const std::vector<TraceToFollow>& follow = {});
+                       const std::vector<Trace::NumberPlace>& numbers = {}, bool assumes = true);
 
 /// How the function does something else than when it was captured; empty if it does the same, number by
 /// number.

@@ -516,14 +516,20 @@ static void check_attention() {
 #endif
 
 #if HAS(rows)
+static void check_row_writes_to(const std::vector<i64>& index, int places) {
+  check_rows<r1::Plan, r1::element>(r1::write_rows1, index, places);
+  check_rows<r2::Plan, r2::element>(r2::write_rows2, index, places);
+  check_rows<r4::Plan, r4::element>(r4::write_rows4, index, places);
+  check_rows<r8::Plan, r8::element>(r8::write_rows8, index, places);
+  check_rows<r16::Plan, r16::element>(r16::write_rows16, index, places);
+}
+
 static void check_row_writes() {
-  for (const auto& index : std::vector<std::vector<i64>>{{4}, {0, 3, 1}, {2, 5}, {-1, 0}}) {
-    check_rows<r1::Plan, r1::element>(r1::write_rows1, index, 5);
-    check_rows<r2::Plan, r2::element>(r2::write_rows2, index, 5);
-    check_rows<r4::Plan, r4::element>(r4::write_rows4, index, 5);
-    check_rows<r8::Plan, r8::element>(r8::write_rows8, index, 5);
-    check_rows<r16::Plan, r16::element>(r16::write_rows16, index, 5);
-  }
+  for (const auto& index : std::vector<std::vector<i64>>{{4}, {0, 3, 1}, {2, 5}, {-1, 0}})
+    check_row_writes_to(index, 5);
+  std::vector<i64> many;  // more elements than threads
+  for (i64 i = 0; i < 150; ++i) many.push_back(299 - 2 * i);
+  check_row_writes_to(many, 300);
 }
 #endif
 

@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "aten_target.h"
 #include "compiler/build.h"
+#include "compiler/lower.h"
 #include "ir/parser.h"
 #include "ir/verifier.h"
 #include "passes/adjacent_siblings.h"
 #include "passes/dead_code.h"
 #include "passes/low_rank_siblings.h"
+#include "passes/wide_products.h"
 #include "runtime/side_by_side.h"
 #include "targets/reference/interpreter.h"
 
@@ -132,9 +136,143 @@ TEST(AdjacentSiblings, ThatMeetInAKernelOfFewRowsStayApart) {
   EXPECT_FALSE(is_as_before(attention, {{2, 1, 3}}, [](ir::DType) { return 1; }));
 }
 
+/// One token's queries, keys and values, of heads of 8, each from its own view of x; keys and values go on
+/// into a cache. As a decoder has it before equal views are one.
+constexpr const char* token =
+    R"(graph(%0 "x": bf16[1, 1, 32], %1 "q": bf16[16, 32], %2 "k": bf16[8, 32], %3 "v": bf16[8, 32], %4 "cos": bf16[8], %5 "cache": bf16[1, 1, 4, 8], %6 "place": i64[1]) {
+  %7: bf16[1, 32] = aten::view(self=%0, size=[1, 32])
+  %8: bf16[32, 8]{1, 32} = aten::t(self=%3)
+  %9: bf16[1, 8] = aten::mm(self=%7, mat2=%8)
+  %10: bf16[1, 32] = aten::view(self=%0, size=[1, 32])
+  %11: bf16[32, 16]{1, 32} = aten::t(self=%1)
+  %12: bf16[1, 16] = aten::mm(self=%10, mat2=%11)
+  %13: bf16[1, 32] = aten::view(self=%0, size=[1, 32])
+  %14: bf16[32, 8]{1, 32} = aten::t(self=%2)
+  %15: bf16[1, 8] = aten::mm(self=%13, mat2=%14)
+  %16: bf16[1, 1, 2, 8] = aten::view(self=%12, size=[1, 1, 2, 8])
+  %17: bf16[1, 2, 1, 8]{16, 8, 16, 1} = aten::transpose.int(self=%16, dim0=1, dim1=2)
+  %24: bf16[1, 2, 1, 4]{16, 8, 16, 1} = aten::slice.Tensor(self=%17, dim=-1, start=4)
+  %25: bf16[1, 2, 1, 4]{16, 8, 16, 1} = aten::slice.Tensor(self=%17, dim=-1, start=0, end=4)
+  %26: bf16[1, 2, 1, 8] = aten::cat(tensors=tensors[%24, %25], dim=-1)
+  %18: bf16[1, 2, 1, 8] = aten::mul.Tensor(self=%26, other=%4)
+  %19: bf16[1, 1, 1, 8] = aten::view(self=%15, size=[1, 1, 1, 8])
+  %20: bf16[1, 1, 1, 8] = aten::mul.Tensor(self=%19, other=%4)
+  %21: bf16[1, 1, 4, 8] = aten::index_copy(self=%5, dim=2, index=%6, source=%20)
+  %22: bf16[1, 1, 1, 8] = aten::view(self=%9, size=[1, 1, 1, 8])
+  %23: bf16[1, 1, 4, 8] = aten::index_copy(self=%5, dim=2, index=%6, source=%22)
+  return (%18, %21, %23)
+}
+)";
+
 std::string with(std::string text, const std::string& old, const std::string& now) {
   text.replace(text.find(old), old.size(), now);
   return text;
+}
+
+int64_t two(ir::DType) { return 2; }
+
+ir::Graph few_rows_joined(const std::string& text) {
+  auto graph = ir::parse(text);
+  join_few_row_siblings(graph, {{1, 2, 3}}, two);
+  eliminate_dead_code(graph);
+  ir::verify(graph);
+  return graph;
+}
+
+size_t times(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+/// In bfloat16, but for rounding.
+void expect_same_results(const ir::Graph& before, const ir::Graph& after) {
+  at::manual_seed(7);
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : before.inputs()) {
+    const auto& type = input->type();
+    const auto numbers = at::randn(type.sizes).mul(0.3);
+    if (type.dtype == ir::DType::i64)
+      inputs.push_back(at::tensor({2}, at::kLong));
+    else if (type.dtype == ir::DType::boolean)
+      inputs.push_back(numbers > 0);
+    else
+      inputs.push_back(numbers.to(type.dtype == ir::DType::f32 ? at::kFloat : at::kBFloat16));
+  }
+  const auto want = ref::interpret(before, inputs, {}), got = ref::interpret(after, inputs, {});
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_TRUE(at::allclose(got[i].to(at::kFloat), want[i].to(at::kFloat), 3e-2, 3e-2)) << i;
+    EXPECT_EQ(got[i].strides(), want[i].strides()) << i;
+  }
+}
+
+/// What a GPU runs for a graph, with weights that follow each other.
+size_t kernels_on_a_gpu(const std::string& text, const Neighbours& neighbours) {
+  auto on_gpu = text;
+  for (const auto* type : {"bf16[", "i64["})
+    for (auto at = on_gpu.find(type); at != std::string::npos; at = on_gpu.find(type, at + 1)) {
+      auto end = on_gpu.find(']', at) + 1;
+      if (on_gpu[end] == '{') end = on_gpu.find('}', end) + 1;
+      on_gpu.insert(end, "@cuda:0");
+    }
+  auto graph = ir::parse(on_gpu);
+  const auto& target = target_of(graph);
+  const auto lowered = lower(std::move(graph), target, {}, neighbours);
+  return static_cast<size_t>(std::ranges::count_if(lowered.schedule.steps, [](const auto& step) {
+    return !step.external || step.external->op() != "graft::side_by_side";
+  }));
+}
+
+TEST(AdjacentSiblings, OfAFewRowsAreOneKernel) {
+  auto graph = few_rows_joined(token);
+  const auto text = ir::to_string(graph);
+  EXPECT_NE(text.find("bf16[32, 32] = graft::side_by_side(tensors=tensors[%1, %2, %3])"), std::string::npos)
+      << text;
+  EXPECT_EQ(times(text, "aten::mm("), 1U) << text;
+  widen_products(graph, [](ir::DType) { return false; }, two);
+  eliminate_dead_code(graph);
+  ir::verify(graph);
+  const auto kernels = ir::to_string(graph);
+  EXPECT_EQ(times(kernels, "aten::mm("), 0U) << kernels;
+  EXPECT_EQ(times(kernels, "aten::sum.dim_IntList("), 1U) << kernels;
+  expect_same_results(ir::parse(token), graph);
+}
+
+std::string with_all(std::string text, const std::string& old, const std::string& now) {
+  for (auto at = text.find(old); at != std::string::npos; at = text.find(old, at + now.size()))
+    text.replace(at, old.size(), now);
+  return text;
+}
+
+TEST(AdjacentSiblings, OfAFewRowsStayApartWhereTheyMeetOrAreNoKernels) {
+  const auto is_same = [](const std::string& text) {
+    return ir::to_string(few_rows_joined(text)) == ir::to_string(ir::parse(text));
+  };
+  EXPECT_FALSE(is_same(token));
+  EXPECT_TRUE(is_same(with_all(token, "bf16", "f32")));  // a library multiplies floats
+  auto graph = ir::parse(with_all(gate, "f32", "bf16"));
+  const auto before = ir::to_string(graph);
+  join_few_row_siblings(graph, {{1, 2}}, two);
+  EXPECT_EQ(ir::to_string(graph), before);
+}
+
+TEST(AdjacentSiblings, OfAFewRowsWithFunctionsOfTheirOwnStayApart) {
+  auto text = with(token, "aten::cat(tensors=tensors[%24, %25], dim=-1)", "aten::exp(self=%17)");
+  const auto moved = text.find("  %24: ");
+  text.erase(moved, text.find("  %26: ") - moved);
+  auto graph = ir::parse(text);
+  eliminate_dead_code(graph);
+  const auto before = ir::to_string(graph);
+  EXPECT_EQ(ir::to_string(few_rows_joined(text)), before);
+  EXPECT_EQ(kernels_on_a_gpu(text, {{1, 2, 3}}), kernels_on_a_gpu(text, {}));
+}
+
+TEST(AdjacentSiblings, OfAFewRowsReadOneMatrix) {
+  auto text = with(token, "%7: bf16[1, 32] = aten::view(self=%0, size=[1, 32])",
+                   "%7: bf16[1, 32] = aten::mean.dim(self=%0, dim=[1])");
+  text = with(text, "aten::mul.Tensor(self=%19, other=%4)", "aten::view(self=%19, size=[1, 1, 1, 8])");
+  const auto joined = ir::to_string(few_rows_joined(text));  // values read another matrix
+  EXPECT_NE(joined.find("graft::side_by_side(tensors=tensors[%1, %2])"), std::string::npos) << joined;
 }
 
 TEST(AdjacentSiblings, StayApartWhereColumnsWouldBeSeenOrWrittenOver) {
@@ -188,6 +326,32 @@ TEST(AdjacentSiblings, HaveTheirAdaptersTogether) {
     const auto want = ref::interpret(before, inputs, {}), got = ref::interpret(graph, inputs, {});
     for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::allclose(got[i], want[i], 1e-5, 1e-5)) << i;
   }
+}
+
+TEST(AdjacentSiblings, OfAFewRowsHaveTheirAdaptersTogether) {
+  std::string text = adapted;
+  text = with_all(with_all(with_all(text, "f32", "bf16"), "[6, ", "[2, "), "[2, 3, ", "[2, 1, ");
+  for (const std::string name : {"a", "b", "c", "d", "e", "f", "s", "z"})
+    text = with(text, '"' + name + "\": bf16", '"' + name + "\": f32");
+  text = with(text, "aten::mul.Tensor(self=%19, other=%22)",
+              "aten::exp(self=%22)\n  %26: bf16[2, 4] = aten::exp(self=%19)");
+  text = with(text, "(%24, %25)", "(%24, %25, %26)");
+  auto graph = few_rows_joined(text);
+  const auto joined = ir::to_string(graph);
+  EXPECT_EQ(times(joined, "aten::mm("), 1U) << joined;
+  EXPECT_EQ(times(joined, "graft::low_rank_add("), 1U) << joined;
+  widen_products(graph, [](ir::DType) { return false; }, two);
+  eliminate_dead_code(graph);
+  ir::verify(graph);
+  EXPECT_EQ(times(ir::to_string(graph), "aten::mm("), 0U);
+}
+
+TEST(AdjacentSiblings, OfATokenAreFewerKernelsOnAGpu) {
+  EXPECT_EQ(kernels_on_a_gpu(token, {{1, 2, 3}}) + 1, kernels_on_a_gpu(token, {}));
+  // Queries and values alone: what is done with the queries needs a kernel of its own either way.
+  EXPECT_EQ(kernels_on_a_gpu(token, {{1, 3}}) + 1, kernels_on_a_gpu(token, {}));
+  const auto one = with_all(gate, "f32", "bf16");  // one kernel without it
+  EXPECT_EQ(kernels_on_a_gpu(one, {{1, 2}}), kernels_on_a_gpu(one, {}));
 }
 
 TEST(SideBySide, IsAViewWhereItCanBe) {

@@ -13,7 +13,7 @@ constexpr auto kEverything = R"(graph(%0 "x": f32[2, 3],
       %7 "empty": i64[0, 4]) {
   %2: f32[2, 3] = aten::mul.Tensor(self=%0, other=%0)  # model.layers.3.mlp
   %3: f32[], %4: bool[2] = test::two(a=%2, b=tensors[%0, None, %2], c=None, d=Undefined)
-  test::nothing(i=-3, f=1.5, g=-inf, h=nan, e=1e-20, one=1.0, s="a\nb", w='strided, t=bf16, dev=@cuda:0, cpu=@cpu, yes=true)
+  test::nothing(i=-3, f=1.5, g=-inf, h=nan, c=complex(1.5, -inf), e=1e-20, one=1.0, s="a\nb", w='strided, t=bf16, dev=@cuda:0, cpu=@cpu, yes=true)
   %5: f32[1] = test::lists(i=[1, -2], n=[], f=[1.0, 2.5], ff=f64[], b=[true, false], bb=bool[])
   return (%3, None, %5, %3)
 }

@@ -1,11 +1,13 @@
 // Modules that change under a compiled function: a call sees them as they are when it is made.
 #include <gtest/gtest.h>
 #include <torch/nn/functional/activation.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/parameterdict.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include "graft/compile.h"
 #include "models/architecture.h"
@@ -180,6 +182,44 @@ TEST(ModuleGuards, ModelsThatNobodyNamedTellTheirTrainingFlag) {
       }
     }
   }
+}
+
+/// A layer's numbers and flags are guards, also where the code is not replayed.
+TEST(ModuleGuards, OptionsOfLayers) {
+  torch::nn::Sequential layers(torch::nn::Linear(4, 6), torch::nn::LeakyReLU(), torch::nn::Softmax(1),
+                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
+  CompileOptions options{.fullgraph = true, .recompile_limit = 64};
+  options.replay = Replay::off;
+  const auto fast = compile([&](const Tensor& x) { return layers->forward(x); }, options, {layers.ptr()});
+  const auto eager = [&](const Tensor& x) { return layers->forward(x); };
+  const auto x = at::randn({3, 4});
+  reset();
+  expect_equal(fast, eager, x, "as made");
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again);
+    layers->at<torch::nn::LeakyReLUImpl>(1).options.negative_slope(0.7);
+    expect_equal(fast, eager, x, "another slope");
+    layers->at<torch::nn::SoftmaxImpl>(2).options.dim(0);
+    expect_equal(fast, eager, x, "another dimension");
+    layers->at<torch::nn::LayerNormImpl>(3).options.eps(0.5);
+    expect_equal(fast, eager, x, "another epsilon");
+    layers->at<torch::nn::LeakyReLUImpl>(1).options.negative_slope(0.01);
+    layers->at<torch::nn::SoftmaxImpl>(2).options.dim(1);
+    layers->at<torch::nn::LayerNormImpl>(3).options.eps(1e-5);
+    expect_equal(fast, eager, x, "as made");
+  }
+  EXPECT_EQ(counters().graphs, 4);
+}
+
+TEST(ModuleGuards, AnotherChanceToDrop) {
+  torch::nn::Dropout dropout(0.5);
+  CompileOptions options{.fullgraph = true};
+  options.replay = Replay::off;
+  const auto fast = compile([&](const Tensor& x) { return dropout(x); }, options, {dropout.ptr()});
+  const auto x = at::ones({1000});
+  for (int call = 0; call < 3; ++call) EXPECT_NEAR((fast(x) == 0).sum().item<double>(), 500, 100);
+  dropout->options.p(0.9);
+  for (int call = 0; call < 3; ++call) EXPECT_NEAR((fast(x) == 0).sum().item<double>(), 900, 60);
 }
 
 }  // namespace

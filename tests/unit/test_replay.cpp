@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+#include <ATen/autocast_mode.h>
+
 #include "compiler/replay_policy.h"
 #include "graft/compile.h"
 
@@ -278,6 +280,230 @@ TEST(Replay, ManyThreadsManyStates) {
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+/// A number that changes all the time is an input of one program, with its gradients.
+TEST_P(HostValues, NumbersThatKeepChangingAreInputs) {
+  const bool gradients = GetParam();
+  const at::AutoGradMode mode(gradients);
+  double temperature = 1, shift = 0;
+  int64_t steps = 0;
+  const auto function = [&](const Tensor& x) {
+    return ((x / temperature).softmax(-1) * steps - shift).square().mul(temperature).sum(-1);
+  };
+  const auto fast = compile(function, replayed(Replay::automatic));
+  reset();
+  for (int call = 0; call < 100; ++call) {
+    if (call >= 40) temperature = 1 + 0.01 * call, shift = -0.01 * call, steps = 1 + call % 5;
+    const auto x = at::randn({3, 4});
+    auto a = x.clone().set_requires_grad(gradients), b = x.clone().set_requires_grad(gradients);
+    const auto want = function(a), got = fast(b);
+    if (call < 40 || call >= 64) expect_close(got, want, call);  // 64: the next look after the change
+    if (!gradients) continue;
+    want.sum().backward();
+    got.sum().backward();
+    if (call < 40 || call >= 64) expect_close(b.grad(), a.grad(), call);
+  }
+  EXPECT_EQ(counters().graphs, 2);
+  EXPECT_EQ(counters().graph_breaks, 0);
+}
+
+/// A literal of another dtype takes another way through type promotion.
+TEST(Replay, ANumberOfAnotherKindIsAnotherProgram) {
+  const at::NoGradGuard no_grad;
+  bool whole = true;
+  const auto function = [&](const Tensor& x) { return whole ? x * 2 : x * 2.5; };
+  const auto fast = compile(function, replayed());
+  for (int call = 0; call < 30; ++call) {
+    whole = call % 3 == 0;
+    const auto x = at::arange(6);
+    const auto got = fast(x), want = function(x);
+    EXPECT_EQ(got.scalar_type(), want.scalar_type()) << call;
+    expect_close(got, want, call);
+  }
+}
+
+/// Hooks, wishes for gradients and backward passes in calls that were recorded without them.
+TEST(Replay, AutogradsPartThatComesLater) {
+  bool hooks = false, wants = false, goes_back = false;
+  int hooked = 0;
+  Tensor kept;
+  const auto function = [&](const Tensor& x) {
+    auto y = x.exp();
+    if (hooks) y.register_hook([&](const Tensor&) { ++hooked; });
+    auto z = y.detach() * 2;
+    if (wants) z.requires_grad_();
+    auto out = y * z.sin();
+    if (goes_back) kept = torch::autograd::grad({out.sum()}, {x}, {}, /*retain_graph=*/true)[0];
+    return out;
+  };
+  const auto fast = compile(function, replayed());
+  for (int call = 0; call < 60; ++call) {
+    hooks = call % 5 == 4;
+    wants = call % 7 == 6;
+    goes_back = call % 11 == 10;
+    const auto x = at::randn({3, 4});
+    auto a = x.clone().set_requires_grad(true), b = x.clone().set_requires_grad(true);
+    const auto want = function(a);
+    const auto kept_by_eager = std::exchange(kept, {});
+    const auto got = fast(b);
+    expect_close(got, want, call);
+    hooked = 0;
+    want.sum().backward();
+    EXPECT_EQ(hooked, hooks) << call;
+    got.sum().backward();
+    EXPECT_EQ(hooked, 2 * hooks) << call;
+    expect_close(b.grad(), a.grad(), call);
+    ASSERT_EQ(kept.defined(), goes_back) << call;
+    if (goes_back) expect_close(kept, kept_by_eager, call);
+    kept.reset();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+/// What the code puts aside at times has the history that eager code gives it.
+TEST(Replay, AnIntermediateThatIsKeptAtTimesIsConnected) {
+  Tensor kept;
+  bool keeps = false;
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        const auto y = x.sin();
+        if (keeps) kept = y;
+        return y * 3;
+      },
+      replayed());
+  for (int call = 0; call < 40; ++call) {
+    keeps = call % 6 == 5;
+    auto x = at::randn({4}).set_requires_grad(true);
+    const auto out = fast(x);
+    expect_close(out, x.sin() * 3, call);
+    if (!keeps) continue;
+    expect_close(kept, x.sin(), call);
+    const auto gradient = torch::autograd::grad({out.sum()}, {kept}, {}, true)[0];
+    expect_close(gradient, at::full({4}, 3.0), call);
+    kept.reset();
+  }
+}
+
+TEST(Replay, CastsAreNotCached) {
+  auto weight = at::randn({4, 4}).set_requires_grad(true);
+  bool flag = false;
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        const auto y = at::mm(x, weight);
+        return flag ? at::mm(y, weight).relu() : at::mm(y, weight);
+      },
+      replayed());
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  for (int call = 0; call < 24; ++call) {
+    flag = call % 5 > 2;
+    const auto x = at::randn({3, 4});
+    const auto want = at::mm(at::mm(x, weight), weight);
+    const auto got = fast(x);
+    EXPECT_TRUE(at::allclose(got.to(at::kFloat), (flag ? want.relu() : want).to(at::kFloat), 0.05, 0.05))
+        << call;
+    at::autocast::clear_cache();
+  }
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+/// Programs that write into buffers are not replayed: the calls of the policy are watched instead.
+TEST(Replay, AFunctionThatWritesIsWatchedAtTimes) {
+  torch::nn::BatchNorm1d norm(4);
+  double scale = 1;
+  const auto fast =
+      compile([&](const Tensor& x) { return norm(x) * scale; }, replayed(Replay::automatic), {norm.ptr()});
+  for (int call = 1; call <= 80; ++call) {
+    if (call == 20) scale = 2;
+    if (call > 32) scale = 3 + call % 2;  // never old once a change was seen
+    const auto x = at::randn({8, 4});
+    const auto want = (x - x.mean(0)) / (x.var(0, false) + 1e-5).sqrt() * scale;
+    const auto got = fast(x).detach();
+    if (call < 20 || call >= 32) expect_close(got, want, call);
+  }
+}
+
+/// Each is seen in a call that is looked at, and never again in the watched ones right after it.
+TEST(Replay, FlagsThatAreSetForSingleCalls) {
+  for (const int period : {2, 5, 7, 11, 16, 40}) {
+    SCOPED_TRACE(period);
+    bool flag = false;
+    const auto fast =
+        compile([&](const Tensor& x) { return flag ? x.sin() : x.cos(); }, replayed(Replay::automatic));
+    bool seen = false;
+    for (int call = 1; call <= 400; ++call) {
+      flag = call % period == 0 || call == 8;
+      const auto x = at::randn({4, 3});
+      const auto got = fast(x);
+      seen |= flag && call >= 8;
+      if (seen) expect_close(got, flag ? x.sin() : x.cos(), call);
+    }
+  }
+}
+
+/// What autograd alone sees is part of a path.
+TEST(Replay, ADetachThatComesAndGoes) {
+  bool detaches = false;
+  const auto function = [&](const Tensor& x) {
+    auto y = x * 2;
+    if (detaches) y.detach_();
+    auto z = y.sin();
+    if (!z.requires_grad()) z.requires_grad_();
+    return z * 1;
+  };
+  const auto fast = compile(function, replayed());
+  for (int call = 1; call <= 60; ++call) {
+    detaches = call > 2 && (call % 5 == 4 || call % 5 == 0);
+    const auto x = at::randn({3});
+    auto a = x.clone().set_requires_grad(true), b = x.clone().set_requires_grad(true);
+    const auto want = function(a), got = fast(b);
+    expect_close(got, want, call);
+    want.sum().backward();
+    got.sum().backward();
+    ASSERT_EQ(a.grad().defined(), b.grad().defined()) << call;
+    if (a.grad().defined()) expect_close(b.grad(), a.grad(), call);
+  }
+}
+
+/// Without gradients for a while, on a tensor of its own: code that can be replayed all the same.
+TEST(Replay, AWriteWithoutGradients) {
+  double scale = 1;
+  const auto function = [&](const Tensor& x) { return at::cosine_similarity(x, x * 2, 1) * scale; };
+  const auto fast = compile(function, replayed(Replay::automatic));
+  reset();
+  for (int call = 1; call <= 40; ++call) {
+    if (call == 4) scale = 5;
+    auto x = at::randn({4, 8}).requires_grad_();
+    const auto got = fast(x);
+    expect_close(got, function(x), call);
+  }
+  EXPECT_GT(counters().replays, 30);
+}
+
+TEST(Replay, DeclaredStateIsAskedInEveryCall) {
+  double beta = 1;
+  int64_t step = 0, looks = 0;
+  Tensor member = at::ones({3});
+  CompileOptions options;
+  options.recompile_limit = 64;
+  options.state = [&] { return std::tuple(beta, step > 5, member); };
+  const auto fast = compile(
+      [&](const Tensor& x) {
+        ++looks;
+        return step > 5 ? x * beta + member : x - beta * member;
+      },
+      options);
+  reset();
+  for (int call = 0; call < 60; ++call) {
+    beta = 1 + call / 20;
+    step = call % 12;
+    member = at::full({3}, static_cast<double>(call));
+    const auto x = at::randn({3});
+    expect_close(fast(x), step > 5 ? x * beta + member : x - beta * member, call);
+  }
+  EXPECT_EQ(counters().graphs, 6);
+  EXPECT_EQ(looks, 12);  // two of each program
 }
 
 TEST(Replay, AutomaticSeesAChangeWhenItsPolicySays) {

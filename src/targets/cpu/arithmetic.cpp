@@ -95,9 +95,12 @@ Value* extreme(IRBuilderBase& b, bool largest, DType dtype, Value* x, Value* y) 
     // be drawn together with those for NaN, and y, the result so far, would wait for them.
     const auto own = [&](llvm::ArrayRef<Value*> v) -> Value* {
       constexpr int present_rounding = 4;
-      return b.CreateIntrinsic(
-          largest ? llvm::Intrinsic::x86_avx512_max_ps_512 : llvm::Intrinsic::x86_avx512_min_ps_512, {},
-          {v[0], v[1], b.getInt32(present_rounding)});
+      const bool is_float = v[0]->getType()->getScalarType()->isFloatTy();
+      const auto larger =
+          is_float ? llvm::Intrinsic::x86_avx512_max_ps_512 : llvm::Intrinsic::x86_avx512_max_pd_512;
+      const auto smaller =
+          is_float ? llvm::Intrinsic::x86_avx512_min_ps_512 : llvm::Intrinsic::x86_avx512_min_pd_512;
+      return b.CreateIntrinsic(largest ? larger : smaller, {}, {v[0], v[1], b.getInt32(present_rounding)});
     };
     auto* better = by_avx512_registers(b, {x, y}, own);
     if (!better) better = b.CreateSelect(largest ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y), x, y);

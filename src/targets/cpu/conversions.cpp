@@ -30,9 +30,7 @@ Int float_to_half_by_hand(Lanes& lanes, Float x) {
   const Float rounded = (size + huge) - huge;
   const Int normal = bits(at_most(rounded, 65536.0) * 0x1p-112);
   const Int result = select(is_nan(x), lanes.integer(0x7e00 << 13), normal);
-  const Int shifted = {&lanes, lanes.b.CreateLShr(result.value, lanes.integer(13).value)};
-  const Int sign_down = {&lanes, lanes.b.CreateLShr(sign.value, lanes.integer(16).value)};
-  return shifted | sign_down;
+  return high_bits(result, 13) | high_bits(sign, 16);
 }
 
 bool has_half(const llvm::IRBuilderBase& builder) { return on_arm(builder) || has_feature(builder, "f16c"); }

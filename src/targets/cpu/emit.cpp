@@ -16,8 +16,8 @@ namespace {
 using codegen::Kernel;
 using llvm::Value;
 
-// Rows longer than this do not fit a stack frame's scratch; what is dear is computed again then.
-constexpr int64_t max_scratch_elements = 1 << 14;
+// Rows of more bytes than this do not fit a stack frame's scratch; what is dear is computed again then.
+constexpr int64_t max_scratch = 1 << 16;
 // Two such rows lie beside each other in the caches next to a core. Longer ones are read long enough for the
 // machine to see what comes next by itself.
 constexpr int64_t longest_row_to_fetch = 1 << 17, cache_line = 64;
@@ -414,13 +414,14 @@ class KernelEmitter : ScatterEmitter {
 
   std::vector<int> kept_for_later(int phase) {
     std::vector<int> kept;
-    if (kernel_.reduced_points() > max_scratch_elements || plan_.split_dim >= 0) return kept;
+    if (plan_.split_dim >= 0) return kept;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
-      if (!i.full || i.phase != phase || !codegen::is_expensive(i.op) || i.dtype != DType::f32) continue;
+      if (!i.full || i.phase != phase || !codegen::is_expensive(i.op)) continue;
+      if (kernel_.reduced_points() * ir::size_of(i.dtype) > max_scratch) continue;
       if (!varying_[n]) continue;  // it is computed outside of the innermost loop, where few are
       if (scratch_.contains(static_cast<int>(n)) || !needed_after(static_cast<int>(n), phase)) continue;
-      scratch_[static_cast<int>(n)] = {local(b_.getFloatTy(), b_.getInt64(kernel_.reduced_points() + 64)),
+      scratch_[static_cast<int>(n)] = {local(type_of(i.dtype, 1), b_.getInt64(kernel_.reduced_points() + 64)),
                                        phase};
       kept.push_back(static_cast<int>(n));
     }
@@ -448,8 +449,9 @@ class KernelEmitter : ScatterEmitter {
     auto* x = value(n);
     stand_at(scopes_.size() - 1);
     if (width_ > 1) x = widened(x);
-    b_.CreateAlignedStore(x, b_.CreateInBoundsGEP(b_.getFloatTy(), scratch_.at(n).slot, scratch_place()),
-                          llvm::Align(4));
+    auto* type = type_of(kernel_.code[static_cast<size_t>(n)].dtype, 1);
+    b_.CreateAlignedStore(x, b_.CreateInBoundsGEP(type, scratch_.at(n).slot, scratch_place()),
+                          scratch_alignment(n));
   }
 
   int stage_ = 0;

@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 #include <llvm/TargetParser/Triple.h>
 
+#include <bit>
 #include <numeric>
 #include <vector>
 
@@ -17,11 +18,10 @@ Lanes& lanes(const Number& x, const Number& y) { return x.lanes ? *x.lanes : *y.
 
 llvm::Value* by_avx512_registers(llvm::IRBuilderBase& builder, llvm::ArrayRef<llvm::Value*> vectors,
                                  llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> body) {
-  constexpr unsigned size = 16;
-  const unsigned lanes = lanes_of(vectors[0]->getType());
-  if (lanes % size != 0 || !vectors[0]->getType()->getScalarType()->isFloatTy() ||
-      !has_feature(builder, "avx512f"))
-    return nullptr;
+  const auto* scalar = vectors[0]->getType()->getScalarType();
+  if (!scalar->isFloatTy() && !scalar->isDoubleTy()) return nullptr;
+  const unsigned size = 512 / scalar->getScalarSizeInBits(), lanes = lanes_of(vectors[0]->getType());
+  if (lanes % size != 0 || !has_feature(builder, "avx512f")) return nullptr;
   std::vector<llvm::Value*> made;
   for (unsigned first = 0; first < lanes; first += size) {
     std::vector<int> part(size);
@@ -76,6 +76,9 @@ Lanes::Lanes(llvm::IRBuilderBase& builder, llvm::Type* type)
 
 llvm::Value* Lanes::value(const Number& x) {
   return x.value ? x.value : llvm::ConstantFP::get(float_type, x.number);
+}
+int64_t Lanes::bits_of(double x) const {
+  return is_float() ? std::bit_cast<int32_t>(static_cast<float>(x)) : std::bit_cast<int64_t>(x);
 }
 Int Lanes::integer(int64_t x) { return {this, llvm::ConstantInt::getSigned(int_type, x)}; }
 
@@ -142,6 +145,10 @@ Float polynomial(Float x, llvm::ArrayRef<double> c) {
   return result;
 }
 
+Float polynomial(Float x, llvm::ArrayRef<double> of_float, llvm::ArrayRef<double> of_double) {
+  return polynomial(x, x.at->pick(of_float, of_double));
+}
+
 Int bits(Float x) { return {x.at, x.at->b.CreateBitCast(x.value, x.at->int_type)}; }
 Float from_bits(Int x) { return {x.at, x.at->b.CreateBitCast(x.value, x.at->float_type)}; }
 Float to_float(Int x) { return {x.at, x.at->b.CreateSIToFP(x.value, x.at->float_type)}; }
@@ -156,6 +163,7 @@ Int operator-(Int x, int64_t y) { return x - x.at->integer(y); }
 Int operator&(Int x, int64_t y) { return x & x.at->integer(y); }
 Int operator<<(Int x, int y) { return {x.at, x.at->b.CreateShl(x.value, x.at->integer(y).value)}; }
 Int operator>>(Int x, int y) { return {x.at, x.at->b.CreateAShr(x.value, x.at->integer(y).value)}; }
+Int high_bits(Int x, int shift) { return {x.at, x.at->b.CreateLShr(x.value, x.at->integer(shift).value)}; }
 Mask operator==(Int x, int64_t y) { return {x.at, x.at->b.CreateICmpEQ(x.value, x.at->integer(y).value)}; }
 Mask operator!=(Int x, int64_t y) { return {x.at, x.at->b.CreateICmpNE(x.value, x.at->integer(y).value)}; }
 

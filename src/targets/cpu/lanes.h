@@ -48,6 +48,23 @@ class Lanes {
   llvm::Value* value(const Number& x);
   Int integer(int64_t x);
   bool is_float() const { return float_type->getScalarType()->isFloatTy(); }
+  /// Doubles need fma: without it their formulas would be others, and machines without are not worth those.
+  bool by_library() const { return !is_float() && !fused; }
+
+  /// What differs between the two formats.
+  template <class T>
+  T pick(T of_float, T of_double) const {
+    return is_float() ? of_float : of_double;
+  }
+  int fraction_bits() const { return pick(23, 52); }
+  int bias() const { return pick(127, 1023); }
+  /// The number's representation, as a number of int_type.
+  int64_t bits_of(double x) const;
+  int64_t sign_bit() const { return bits_of(-0.0); }
+  int64_t fraction_mask() const { return (int64_t{1} << fraction_bits()) - 1; }
+  /// Adding 1.5 * 2^fraction_bits to a number that is small beside it rounds it to an integer, which then
+  /// stands in the low bits of the sum, in two's complement; shifted up by fraction_bits it is an exponent.
+  double shifter() const { return pick(0x1.8p23, 0x1.8p52); }
 
   llvm::IRBuilderBase& b;
   llvm::Type* float_type;
@@ -62,8 +79,8 @@ class Lanes {
 /// What the builder's function says it may use: "fma", "f16c". See set_target() in jit.h.
 bool has_feature(const llvm::IRBuilderBase& builder, std::string_view feature);
 bool on_arm(const llvm::IRBuilderBase& builder);
-/// `body` on the registers of 16 floats that the vectors are made of, where those are AVX-512's; null where
-/// they are not.
+/// `body` on the registers of 16 floats or 8 doubles that the vectors are made of, where those are AVX-512's;
+/// null where they are not.
 llvm::Value* by_avx512_registers(llvm::IRBuilderBase& builder, llvm::ArrayRef<llvm::Value*> vectors,
                                  llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> body);
 /// The lanes' number of elements, 1 for a scalar type.
@@ -98,6 +115,8 @@ Float round(Float x);
 /// and fewer copies of constants on aarch64, whose fma overwrites its addend. Its error is about an ulp of
 /// the first coefficient, so what must be exact is added by the caller.
 Float polynomial(Float x, llvm::ArrayRef<double> coefficients);
+/// The one of the two that is for x's format.
+Float polynomial(Float x, llvm::ArrayRef<double> of_float, llvm::ArrayRef<double> of_double);
 
 Int bits(Float x);
 Float from_bits(Int x);
@@ -112,6 +131,8 @@ Int operator-(Int x, int64_t y);
 Int operator&(Int x, int64_t y);
 Int operator<<(Int x, int y);
 Int operator>>(Int x, int y);  // keeps the sign
+/// Shifted down, with zeros from above.
+Int high_bits(Int x, int shift);
 Mask operator==(Int x, int64_t y);
 Mask operator!=(Int x, int64_t y);
 

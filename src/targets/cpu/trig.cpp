@@ -1,73 +1,114 @@
-// sin, cos and tan, for float. The polynomials are scripts/minimax.py's.
+// sin, cos and tan. The polynomials are scripts/minimax.py's.
 //
-// x = n pi/2 + r with pi/2 in three floats: the first product leaves nothing behind, the second and third
-// less than r's own rounding, up to kFar. Beyond it, lanes take the C library's value.
-#include <llvm/IR/MDBuilder.h>
-
+// x = n pi/2 + r with pi/2 in three numbers: the first product leaves nothing behind (fma is exact there),
+// the second and third less than r's own rounding, as far as kFar. Beyond it, lanes take the C library's
+// value.
 #include <numbers>
 
 #include "targets/cpu/exp_parts.h"
+#include "targets/cpu/slow_lanes.h"
 #include "targets/cpu/vector_math.h"
 
 namespace graft::cpu {
 namespace {
 
-constexpr double kFar = 0x1p17;
-constexpr double kHalfPi1 = 0x1.921fb4p+0;  // each rounded down, so that the rests are positive
-constexpr double kHalfPi2 = 0x1.4442dp-24;
-constexpr double kHalfPi3 = 0x1.846988p-48;
+struct HalfPi {
+  double far;  // of the argument
+  double parts[3];
+};
+// Float's are each rounded down, so that the rests are positive.
+constexpr HalfPi kOfFloat{0x1p17, {0x1.921fb4p+0, 0x1.4442dp-24, 0x1.846988p-48}};
+constexpr HalfPi kOfDouble{0x1p30, {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, -0x1.f1976b7ed8fbcp-110}};
+
+HalfPi half_pi(const Lanes& lanes) { return lanes.pick(kOfFloat, kOfDouble); }
 
 struct Angle {
   Int quadrant;  // n, in its low bits
-  Float r;       // |r| <= pi/4 and a little
+  Float n, r;    // |r| <= pi/4 and a little
 };
 Angle reduce(Float x) {
-  const Float t = fma(x, 2 / std::numbers::pi, kRound);
-  const Float n = t - kRound;
-  return {bits(t), fma(n, -kHalfPi3, fma(n, -kHalfPi2, fma(n, -kHalfPi1, x)))};
+  const HalfPi half = half_pi(*x.at);
+  const auto& parts = half.parts;
+  const double shifter = x.at->shifter();
+  const Float t = fma(x, 2 / std::numbers::pi, shifter);
+  const Float n = t - shifter;
+  return {bits(t), n, fma(n, -parts[2], fma(n, -parts[1], fma(n, -parts[0], x)))};
 }
 
 Float sin_polynomial(Float r, Float square) {
-  return fma(r * square, polynomial(square, {-0.166666552, 0.00833218731, -0.000195178916}), r);
+  const Float p = polynomial(square, {-0.166666552, 0.00833218731, -0.000195178916},
+                             {-0.1666666666666663, 0.008333333333321973, -0.00019841269829467864,
+                              2.7557313577720746e-06, -2.505074071184487e-08, 1.589580969313294e-10});
+  return fma(r * square, p, r);
 }
 Float cos_polynomial(Float square) {
-  const Float p = polynomial(square, {0.0416666456, -0.00138873095, 2.44323273e-5});
+  const Float p = polynomial(square, {0.0416666456, -0.00138873095, 2.44323273e-5},
+                             {0.041666666666666595, -0.0013888888888872848, 2.4801587288717998e-05,
+                              -2.755731413969921e-07, 2.0875695332998028e-09, -1.135824498940376e-11});
   return fma(square, fma(square, p, -0.5), 1.0);
 }
 
-/// `near`, and where any lane of x is beyond kFar, in these lanes what the C library says.
+/// `near`, but the C library's function where x is far out.
 Float with_far_lanes(Float x, Float near, const char* name) {
-  auto& b = x.at->b;
-  const Mask far = abs(x) > kFar;
-  auto* any = far.value->getType()->isVectorTy() ? b.CreateOrReduce(far.value) : far.value;
-
-  auto* before = b.GetInsertBlock();
-  auto* function = before->getParent();
-  llvm::BasicBlock* after = nullptr;
-  if (b.GetInsertPoint() == before->end()) {
-    after = llvm::BasicBlock::Create(b.getContext(), "near", function);
-  } else {
-    after = before->splitBasicBlock(b.GetInsertPoint(), "near");
-    before->getTerminator()->eraseFromParent();
-  }
-  auto* slow = llvm::BasicBlock::Create(b.getContext(), "far", function);
-  b.SetInsertPoint(before);
-  b.CreateCondBr(any, slow, after, llvm::MDBuilder(b.getContext()).createUnlikelyBranchWeights());
-
-  b.SetInsertPoint(slow);
-  const Float exact = select(far, x.at->of(call_libm(b, name, x.value)), near);
-  auto* slow_end = b.GetInsertBlock();
-  b.CreateBr(after);
-
-  b.SetInsertPoint(after, after->begin());
-  auto* result = b.CreatePHI(near.value->getType(), 2);
-  result->addIncoming(near.value, before);
-  result->addIncoming(exact.value, slow_end);
-  return x.at->of(result);
+  auto& lanes = *x.at;
+  return with_slow_lanes(near, abs(x) > half_pi(lanes).far,
+                         [&] { return call_libm(lanes.b, name, x.value); });
 }
 
 /// Without fma the reduction above is not exact, and such machines are not worth another.
-bool by_library(const Lanes& lanes) { return !lanes.is_float() || !lanes.fused; }
+bool by_library(const Lanes& lanes) { return !lanes.fused; }
+
+/// `size`, with its sign turned where the lowest bit but one of `quadrants` is set.
+Float with_sign(Float size, Int quadrants) {
+  auto& lanes = *size.at;
+  const int up = lanes.pick(30, 62);
+  return from_bits(bits(size) ^ ((quadrants << up) & lanes.sign_bit()));
+}
+
+Float tan_polynomial(Float r, Float square) {
+  const Float p = polynomial(
+      square, {0.33333333333332754, 0.13333333333417513, 0.053968253925286556, 0.021869489642098634,
+               0.00886321869800229, 0.0035922932874358675, 0.0014547323740796217, 0.0005951725811039544,
+               0.00022206124910479036, 0.00013718320057477646, -2.7315390014303627e-05, 9.030847911692685e-05,
+               -4.5339915431361744e-05, 2.0974980159615038e-05});
+  return r * square * p;
+}
+
+/// Of floats, in double: near a pole they would lose in the argument, in the polynomial and in the division.
+llvm::Value* float_tan(Lanes& lanes, Float x) {
+  auto& b = lanes.b;
+  Lanes wide(b, widened(b.getDoubleTy(), lanes.float_type));
+  const Float far = wide.of(b.CreateFPExt(x.value, wide.float_type));
+  const auto& parts = kOfDouble.parts;
+  const Float t = fma(far, 2 / std::numbers::pi, wide.shifter());
+  const Float n = t - wide.shifter();
+  const Float r = fma(n, -parts[1], fma(n, -parts[0], far)), square = r * r;
+  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317,
+                                      8.28240154e-5, 0.00438098609});
+  const Float tangent = fma(r * square, p, r);
+  const Float result = select((bits(t) & 1) == 0, tangent, -1.0 / tangent);
+  return b.CreateFPTrunc(result.value, lanes.float_type);
+}
+
+/// With what is lost in r and in the tangent itself: a quotient of rounded ones would be off by 3 ulp.
+Float double_tan(Float x) {
+  const auto [quadrant, n, r] = reduce(x);
+  const auto& parts = kOfDouble.parts;
+  const Float first = fma(n, -parts[0], x);  // exact
+  const Float product = n * parts[1];
+  const Float beside = fma(n, parts[1], -product) + n * parts[2];  // of the product, and the third part
+  const Float high = first - product;
+  const Float low = ((first - high) - product) - beside;
+  const Float square = high * high;
+  const Float rest = tan_polynomial(high, square) + fma(low, square, low);
+  const Float tangent = high + rest;
+  const Float lost = rest - (tangent - high);
+  // -1 / (tangent + lost), by one step of Newton's.
+  const Float inverse = -1.0 / tangent;
+  const Float error = fma(inverse, tangent, 1.0) + inverse * lost;
+  const Float cotangent = fma(inverse, error, inverse);
+  return select((quadrant & 1) == 0, select(x == 0.0, x, tangent), cotangent);  // -0 is not in `tangent`
+}
 
 }  // namespace
 
@@ -75,39 +116,29 @@ llvm::Value* emit_sin(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "sin", value);
   const Float x = lanes.of(value);
-  const auto [quadrant, r] = reduce(abs(x));
+  const auto [quadrant, n, r] = reduce(abs(x));
   const Float square = r * r;
   const Float size = select((quadrant & 1) == 0, sin_polynomial(r, square), cos_polynomial(square));
-  const Int sign = ((quadrant << 30) ^ bits(x)) & INT32_MIN;
-  return with_far_lanes(x, from_bits(bits(size) ^ sign), "sin").value;
+  const Float turned = with_sign(size, quadrant);
+  return with_far_lanes(x, from_bits(bits(turned) ^ (bits(x) & lanes.sign_bit())), "sin").value;
 }
 
 llvm::Value* emit_cos(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "cos", value);
   const Float x = lanes.of(value);
-  const auto [quadrant, r] = reduce(x);
+  const auto [quadrant, n, r] = reduce(x);
   const Float square = r * r;
   const Float size = select((quadrant & 1) == 0, cos_polynomial(square), sin_polynomial(r, square));
-  const Int sign = ((quadrant + 1) << 30) & INT32_MIN;
-  return with_far_lanes(x, from_bits(bits(size) ^ sign), "cos").value;
+  return with_far_lanes(x, with_sign(size, quadrant + 1), "cos").value;
 }
 
 llvm::Value* emit_tan(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "tan", value);
   const Float x = lanes.of(value);
-  // In double: near a pole, floats would lose in the argument, in the polynomial and in the division.
-  Lanes wide(builder, widened(builder.getDoubleTy(), value->getType()));
-  const Float far = wide.of(builder.CreateFPExt(value, wide.float_type));
-  const Float t = fma(far, 2 / std::numbers::pi, kRoundDouble);
-  const Float n = t - kRoundDouble;
-  const Float r = fma(n, -6.123233995736766e-17, fma(n, -std::numbers::pi / 2, far)), square = r * r;
-  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317,
-                                      8.28240154e-5, 0.00438098609});
-  const Float tangent = fma(r * square, p, r);
-  const Float result = select((bits(t) & 1) == 0, tangent, -1.0 / tangent);
-  return with_far_lanes(x, lanes.of(builder.CreateFPTrunc(result.value, lanes.float_type)), "tan").value;
+  const Float near = lanes.is_float() ? lanes.of(float_tan(lanes, x)) : double_tan(x);
+  return with_far_lanes(x, near, "tan").value;
 }
 
 }  // namespace graft::cpu

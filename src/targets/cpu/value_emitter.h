@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,7 @@ class ValueEmitter {
         variables_(kernel.dims.size()),
         depths_(kernel.dims.size(), -1) {
     find_varying();
+    find_needs();
   }
 
   /// A level of the loop nest. Values that depend on no deeper loop are computed in it, at the end of what it
@@ -77,6 +79,10 @@ class ValueEmitter {
                  : variables_[v];
   }
 
+  llvm::Align scratch_alignment(int n) const {
+    return llvm::Align(static_cast<uint64_t>(ir::size_of(kernel_.code[static_cast<size_t>(n)].dtype)));
+  }
+
   // --- values
 
   void find_varying() {
@@ -93,20 +99,48 @@ class ValueEmitter {
     }
   }
 
-  size_t depth_of(int n) {
-    const auto& i = kernel_.code[static_cast<size_t>(n)];
-    size_t depth = 0;
-    if (i.op == Op::constant) return 0;
-    for (size_t d = 0; d < kernel_.dims.size(); ++d)
-      if (i.index.uses(static_cast<int>(d))) depth = std::max(depth, static_cast<size_t>(depths_[d]));
-    if (codegen::is_reduction(i.op)) return i.column ? scopes_.size() - 1 : row_depth_;
-    const auto consider = [&](int arg) { depth = std::max(depth, depth_of(arg)); };
-    for (const int arg : i.args) consider(arg);
-    for (const auto& x : i.indirect) consider(x.value);
-    if (i.guard >= 0) consider(i.guard);
-    // Vectors of one width are not to be found in a loop of another.
-    if (varying_[static_cast<size_t>(n)])
-      depth = std::max(depth, static_cast<size_t>(depths_[static_cast<size_t>(plan_.vector_dim)]));
+  /// What an instruction's level in the loop nest follows from, its arguments' and theirs included.
+  struct Needs {
+    std::vector<int> dims;
+    bool row = false, column = false;  // reductions: one number a row, one for each column
+  };
+  void find_needs() {
+    for (size_t n = 0; n < kernel_.code.size(); ++n) {
+      const auto& i = kernel_.code[n];
+      Needs needs;
+      if (i.op == Op::constant) {
+        needs_.push_back(needs);
+        continue;
+      }
+      std::set<int> dims;
+      for (int d = 0; d < static_cast<int>(kernel_.dims.size()); ++d)
+        if (i.index.uses(d)) dims.insert(d);
+      const auto add = [&](int arg) {
+        const auto& of = needs_[static_cast<size_t>(arg)];
+        dims.insert(of.dims.begin(), of.dims.end());
+        needs.row |= of.row;
+        needs.column |= of.column;
+      };
+      if (codegen::is_reduction(i.op)) {
+        dims.clear();
+        (i.column ? needs.column : needs.row) = true;
+      } else {
+        std::for_each(i.args.begin(), i.args.end(), add);
+        for (const auto& x : i.indirect) add(x.value);
+        if (i.guard >= 0) add(i.guard);
+        // Vectors of one width are not to be found in a loop of another.
+        if (varying_[n]) dims.insert(plan_.vector_dim);
+      }
+      needs.dims.assign(dims.begin(), dims.end());
+      needs_.push_back(std::move(needs));
+    }
+  }
+
+  size_t depth_of(int n) const {
+    const auto& needs = needs_[static_cast<size_t>(n)];
+    size_t depth = needs.column ? scopes_.size() - 1 : needs.row ? row_depth_ : 0;
+    for (const int d : needs.dims)
+      depth = std::max(depth, static_cast<size_t>(depths_[static_cast<size_t>(d)]));
     return depth;
   }
 
@@ -117,8 +151,8 @@ class ValueEmitter {
       auto& values = scopes_.back().values;
       if (const auto found = values.find(n); found != values.end()) return found->second;
       stand_at(scopes_.size() - 1);
-      auto* address = b_.CreateInBoundsGEP(b_.getFloatTy(), kept->second.slot, scratch_place());
-      return values[n] = b_.CreateAlignedLoad(type_of(DType::f32, width_), address, llvm::Align(4));
+      auto* address = b_.CreateInBoundsGEP(type_of(i.dtype, 1), kept->second.slot, scratch_place());
+      return values[n] = b_.CreateAlignedLoad(type_of(i.dtype, width_), address, scratch_alignment(n));
     }
     const size_t depth = depth_of(n);
     auto& known = scopes_[depth].values;
@@ -162,7 +196,7 @@ class ValueEmitter {
   /// What is left of a value when the largest of them is taken away.
   bool never_positive(int n) const {
     const auto& i = kernel_.code[static_cast<size_t>(n)];
-    if (i.op != Op::sub || i.dtype != DType::f32) return false;
+    if (i.op != Op::sub || !ir::is_floating(i.dtype)) return false;
     const auto& largest = kernel_.code[static_cast<size_t>(i.args[1])];
     return largest.op == Op::reduce_max && !largest.over_rows && largest.args[0] == i.args[0];
   }
@@ -381,6 +415,7 @@ class ValueEmitter {
   llvm::Type* i64_ = nullptr;
   std::vector<Value*> buffers_;
   Value* error_ = nullptr;
+  std::vector<Needs> needs_;       // by instruction
   std::vector<bool> varying_;      // by instruction: differs from lane to lane
   std::vector<Value*> variables_;  // by dimension: its present value, the first lane's for the vector's
   std::vector<int> depths_;        // by dimension: the scope that defined it

@@ -4,6 +4,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -23,10 +24,6 @@ template <Name name>
 llvm::Value* emit_libm(llvm::IRBuilderBase& builder, llvm::Value* x) {
   return call_libm(builder, name.characters, x);
 }
-template <Name name>
-llvm::Value* emit_libm2(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y) {
-  return call_libm(builder, name.characters, x, y);
-}
 
 constexpr std::pair<std::string_view, Emitter> kUnary[] = {
     {"acos", emit_acos},   {"acosh", emit_libm<"acosh">},
@@ -44,9 +41,9 @@ constexpr std::pair<std::string_view, Emitter> kUnary[] = {
     {"tanh", emit_tanh},
 };
 constexpr std::pair<std::string_view, BinaryEmitter> kBinary[] = {
-    {"atan2", emit_libm2<"atan2">},
-    {"fmod", emit_libm2<"fmod">},
-    {"hypot", emit_libm2<"hypot">},
+    {"atan2", emit_atan2},
+    {"fmod", emit_fmod},
+    {"hypot", emit_hypot},
     {"pow", emit_pow},
 };
 
@@ -143,6 +140,28 @@ llvm::Value* call_libm(llvm::IRBuilderBase& builder, std::string_view name, llvm
 llvm::Value* emit_sqrt(llvm::IRBuilderBase& builder, llvm::Value* x) {
   Lanes lanes(builder, x->getType());
   return sqrt(lanes.of(x)).value;
+}
+
+llvm::Value* emit_hypot(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y) {
+  Lanes lanes(builder, x->getType());
+  const Float a = abs(lanes.of(x)), b = abs(lanes.of(y));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const Mask infinite = (a == infinity) | (b == infinity);  // also beside NaN
+  if (lanes.is_float()) {
+    // Squares of floats are exact in double, and no sum of two overflows.
+    Lanes wide(builder, widened(builder.getDoubleTy(), x->getType()));
+    const auto in_double = [&](Float v) { return wide.of(builder.CreateFPExt(v.value, wide.float_type)); };
+    const Float p = in_double(a), q = in_double(b);
+    const Float root = sqrt(fma(p, p, q * q));
+    return select(infinite, infinity, lanes.of(builder.CreateFPTrunc(root.value, lanes.float_type))).value;
+  }
+  const Mask swap = b > a;
+  const Float large = select(swap, b, a), small = select(swap, a, b);
+  const Float ratio = small / large;
+  const Float size = large * sqrt(fma(ratio, ratio, 1.0));
+  // 0 / 0 is no ratio; NaN is in the sum.
+  const Mask nothing = large == 0.0;
+  return select(infinite, infinity, select(nothing, a + b, size)).value;
 }
 
 llvm::Value* emit_rsqrt(llvm::IRBuilderBase& builder, llvm::Value* x) {

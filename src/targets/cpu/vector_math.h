@@ -1,16 +1,17 @@
 // Elementary functions as LLVM instructions, on a float or double or a fixed vector of them, of any width.
 //
-// For float they are graft's own: vector code without calls or tables, right to 2 ulp (the bound of each is
-// in tests/unit/test_vector_math.cpp) over all floats, with infinities, NaN, -0 and denormals as the C
-// library has them. For double, and for the few that say so, each lane calls the C library.
+// They are graft's own: vector code without calls or tables, right to 2 ulp (the bound of each is in
+// tests/unit/test_vector_math.cpp) over all numbers, with infinities, NaN, -0 and denormals as the C library
+// has them. For the few that say so each lane calls the C library.
 //
 // The builder's function should have been through set_target() (jit.h). Where it has no fma instruction (x86
-// before 2013), or says nothing, fmuladd takes its place: the bounds are a little wider (2 ulp still), and
-// sin, cos and tan call the C library.
+// before 2013), or says nothing, fmuladd takes its place for float: the bounds are a little wider (2 ulp
+// still). sin, cos, tan and fmod, and everything of double, call the C library there.
 //
-// sin, cos and tan branch to the C library when a lane's argument is huge: after emit_sin() and its like the
-// builder may stand in another block than before, so take builder.GetInsertBlock() afresh for a phi. The
-// builder must stand at the end of a block without terminator, or before an instruction that is no phi.
+// sin, cos, tan and fmod branch to the C library when a lane's argument (fmod: the quotient) is huge: after
+// emit_sin() and its like the builder may stand in another block than before, so take
+// builder.GetInsertBlock() afresh for a phi. The builder must stand at the end of a block without terminator,
+// or before an instruction that is no phi.
 #pragma once
 #include <string_view>
 
@@ -43,6 +44,7 @@ llvm::Value* emit_log1p(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_tanh(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_sigmoid(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_erf(llvm::IRBuilderBase& builder, llvm::Value* x);
+/// By the C library, in double: of double right to 3 ulp.
 llvm::Value* emit_erfc(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_sinh(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_cosh(llvm::IRBuilderBase& builder, llvm::Value* x);
@@ -58,6 +60,10 @@ llvm::Value* emit_acos(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_atan(llvm::IRBuilderBase& builder, llvm::Value* x);
 
 llvm::Value* emit_pow(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y);
+llvm::Value* emit_atan2(llvm::IRBuilderBase& builder, llvm::Value* y, llvm::Value* x);
+llvm::Value* emit_hypot(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y);
+/// Exact.
+llvm::Value* emit_fmod(llvm::IRBuilderBase& builder, llvm::Value* x, llvm::Value* y);
 
 /// bfloat16 and half as i16, which is how they lie in memory. Rounding is to nearest, ties to even; NaN stays
 /// NaN.

@@ -26,36 +26,47 @@ const char* element_of(int64_t bytes) {
 
 }  // namespace
 
-// Every block looks at all indices: they are few, and no block has to wait for another.
+// Every block looks at all indices: they are few, and no block has to wait for another. What a thread reads
+// before it writes does not wait for that look: the first element is on its way together with the indices.
 std::string row_write_function(int64_t bytes) {
   return std::string("typedef ") + element_of(bytes) + " element;\n" + R"(struct Plan {
   i64 to[6], from[6], places[6], rows, indices, index_step, row_step;
   unsigned sizes[6], elements;
   int dims;
 };
+struct Row { element value; i64 there, index; };
+__device__ __forceinline__ Row row_of(const element* from, const i64* index, const Plan& plan, unsigned i) {
+  unsigned rest = i;
+  i64 there = 0, here = 0, which = 0;
+  for (int d = 0; d < plan.dims; ++d) {
+    const unsigned at = rest % plan.sizes[d];
+    rest /= plan.sizes[d];
+    there += at * plan.to[d];
+    here += at * plan.from[d];
+    which += at * plan.places[d];
+  }
+  return {from[here], there, index[which]};
+}
 extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const element* from, const i64* index, Plan plan, int* failed, int mark) {
   begin();
+  const bool stopped = *failed != 0;
+  unsigned i = blockIdx.x * 128 + threadIdx.x;
+  Row row{};
+  if (i < plan.elements) row = row_of(from, index, plan, i);
   bool wrong = false;
-  for (i64 i = threadIdx.x; i < plan.indices; i += 128) {
-    const i64 at = index[i * plan.index_step];
+  for (i64 k = threadIdx.x; k < plan.indices; k += 128) {
+    const i64 at = index[k * plan.index_step];
     wrong = wrong || at < 0 || at >= plan.rows;
   }
   if (__syncthreads_or(wrong)) {
     if (threadIdx.x == 0) fail(failed, mark);
     return;
   }
-  if (*failed) return;
-  for (unsigned i = blockIdx.x * 128 + threadIdx.x; i < plan.elements; i += gridDim.x * 128) {
-    unsigned rest = i;
-    i64 there = 0, here = 0, which = 0;
-    for (int d = 0; d < plan.dims; ++d) {
-      const unsigned at = rest % plan.sizes[d];
-      rest /= plan.sizes[d];
-      there += at * plan.to[d];
-      here += at * plan.from[d];
-      which += at * plan.places[d];
-    }
-    to[there + index[which] * plan.row_step] = from[here];
+  if (stopped) return;
+  while (i < plan.elements) {
+    to[row.there + row.index * plan.row_step] = row.value;
+    i += gridDim.x * 128;
+    if (i < plan.elements) row = row_of(from, index, plan, i);
   }
 }
 )";
