@@ -143,6 +143,7 @@ namespace detail {
 struct FlatArguments {
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> fixed;     ///< what is not a tensor: numbers, lengths, whether an optional is there
+  std::vector<size_t> numbers;    ///< which of these are numbers
   const char* refused = nullptr;  ///< why such a call cannot be compiled; null if it can
   std::vector<std::function<void()>> afterwards;  ///< see LeafVisitor::afterwards
 };
@@ -178,6 +179,10 @@ class CollectLeaves : public LeafVisitor {
   explicit CollectLeaves(FlatArguments& flat) : flat_(flat) {}
   void tensor(at::Tensor& tensor) override { flat_.tensors.push_back(tensor); }
   void fixed(int64_t value) override { flat_.fixed.push_back(value); }
+  void number(int64_t bits) override {
+    flat_.numbers.push_back(flat_.fixed.size());
+    flat_.fixed.push_back(bits);
+  }
   void refuse(const char* why) override { flat_.refused = why; }
   void afterwards(const std::function<void()>& note) override { flat_.afterwards.push_back(note); }
 

@@ -41,6 +41,9 @@ class LeafVisitor {
   /// What the function's code can see that is no tensor: a number, a length, whether something is there.
   /// Another value is another program.
   virtual void fixed(int64_t value) = 0;
+  /// One of these that operators may take as an operand: a whole number, or the bits of a double. One that
+  /// differs from call to call becomes an input of the program where it can.
+  virtual void number(int64_t bits) { fixed(bits); }
   /// This value cannot be part of a compiled call; it runs eagerly and says why.
   virtual void refuse(const char* why) = 0;
   /// What the caller's own value must note on the host once the call is done, however it was run: a compiled
@@ -56,9 +59,11 @@ struct Leaves {
                   "graft::compile does not know which tensors this type holds: specialise graft::Leaves<T>");
     if constexpr (std::is_floating_point_v<T>) {
       const auto rounded = static_cast<double>(value);
-      visitor.fixed(std::bit_cast<int64_t>(rounded));
+      visitor.number(std::bit_cast<int64_t>(rounded));
       if constexpr (sizeof(T) > sizeof(double))  // what a double does not hold
         visitor.fixed(std::bit_cast<int64_t>(static_cast<double>(value - rounded)));
+    } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      visitor.number(static_cast<int64_t>(value));
     } else {
       visitor.fixed(static_cast<int64_t>(value));
     }

@@ -79,10 +79,11 @@ class Session {
 
   void begin() {
     enter_arguments();
-    recorder().make_inputs_of(request_.numbers, [this](size_t which) {
-      done_.sources.push_back({Source::Kind::number, done_.numbers.size()});
-      done_.numbers.push_back(request_.numbers[which]);
-      return "number" + std::to_string(done_.numbers.size() - 1);
+    recorder().make_inputs_of(request_.told.numbers, [this](size_t which) {
+      auto& numbers = done_.told.numbers;
+      done_.sources.push_back({Source::Kind::number, numbers.size()});
+      numbers.push_back(request_.told.numbers[which]);
+      return "number" + std::to_string(numbers.size() - 1);
     });
   }
 
@@ -144,6 +145,12 @@ class Session {
       const auto& place = request_.modules->slots()[slot->second];
       if (place.buffer) remember(done_.sources.size() - 1, tensor);
       return place.path;
+    }
+    if (std::ranges::find(request_.told.tensors, elsewhere_++) != request_.told.tensors.end()) {
+      done_.sources.push_back({Source::Kind::told, done_.told_tensors.size()});
+      done_.told.tensors.push_back(elsewhere_ - 1);
+      done_.told_tensors.emplace_back(tensor.getIntrusivePtr());
+      return "told" + std::to_string(done_.told_tensors.size() - 1);
     }
     if (tensor.dim() == 0 && tensor.is_cpu() && !tensor.is_complex() && !tensor.requires_grad()) {
       const UnrecordedCalls aside;
@@ -490,6 +497,7 @@ class Session {
 
   const CaptureRequest& request_;
   const StartOfRun& start_;
+  size_t elsewhere_ = 0;  // tensors that are neither arguments nor a module's
   std::vector<at::Tensor> marked_;  // arguments, parameters and buffers
   std::optional<EffectsWatch> effects_;
   Capture done_;

@@ -20,8 +20,17 @@ namespace graft {
 
 /// Where the value of a graph input comes from at each call.
 struct Source {
-  enum class Kind : uint8_t { argument, slot, outside, number, tangent } kind;
-  size_t index;  ///< of the argument, of the tree's slot, into `outside`, into `numbers`, of the output
+  enum class Kind : uint8_t {
+    argument,
+    slot,
+    outside,
+    number,  ///< a C++ number: a replay tells it
+    told,    ///< a tensor from elsewhere that is another one at times: a replay tells which
+    tangent
+  } kind;
+  /// Of the argument, of the tree's slot, into `outside`, into `told.numbers`, into `told_tensors`, of the
+  /// output.
+  size_t index;
   bool operator==(const Source&) const = default;
 };
 
@@ -49,6 +58,15 @@ struct Output {
   bool operator==(const Output&) const = default;
 };
 
+/// Inputs that differ from call to call and that no guard sees: replays of the function's code tell them.
+struct ToldInputs {
+  std::vector<Trace::NumberPlace> numbers = {};  ///< in C++ code
+  /// Of the tensors that are neither arguments nor a module's, in the order of their first use: which.
+  std::vector<size_t> tensors = {};
+  bool empty() const { return numbers.empty() && tensors.empty(); }
+  bool operator==(const ToldInputs&) const = default;
+};
+
 struct Mutation {
   size_t input;   ///< of the graph
   size_t result;  ///< of the graph: the value it has after the call
@@ -72,7 +90,8 @@ struct CapturedFunction {
   ir::Graph graph;
   std::vector<Source> sources;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside;
-  std::vector<Trace::NumberPlace> numbers;  ///< in C++ code, that are inputs
+  ToldInputs told;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> told_tensors;
   std::vector<at::Generator> generators;
   std::vector<Output> outputs;
   std::vector<Mutation> mutations;
@@ -108,8 +127,8 @@ struct CaptureRequest {
   /// Whether the outputs are to be differentiated once more. If not, what eager code saved goes as the
   /// backward pass is seen: page after page that need not be new.
   bool keep_history = true;
-  /// These C++ numbers, by their calls, are inputs of the graph, not part of it.
-  std::vector<Trace::NumberPlace> numbers = {};
+  /// These C++ numbers are inputs of the graph, not part of it, and these tensors are any.
+  ToldInputs told = {};
   /// Answers of comparisons may be taken for granted; if not, they are reads like others.
   bool assumes = true;
   /// After the first break the run is watched for more of them, and can be undone all the same.

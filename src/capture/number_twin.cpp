@@ -35,6 +35,10 @@ std::optional<NumberTwin> number_twin(const c10::OperatorHandle& op) {
   return NumberTwin{*twin, found->second};
 }
 
+bool is_number(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu();
+}
+
 at::Tensor number_tensor(const c10::Scalar& number) {
   auto tensor = c10::scalar_to_tensor(number);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);

@@ -16,7 +16,8 @@ struct NumberTwin {
 /// Of an operator that takes a number; nothing for others.
 std::optional<NumberTwin> number_twin(const c10::OperatorHandle& op);
 
-/// A C++ number on its way into an operator, as a tensor.
+/// Whether a tensor is a C++ number on its way into an operator.
+bool is_number(const at::Tensor& tensor);
 at::Tensor number_tensor(const c10::Scalar& number);
 /// Whether a C++ number would be a tensor of the same dtype.
 bool is_number_like(const c10::IValue& value, const at::Tensor& number);

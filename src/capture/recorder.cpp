@@ -146,6 +146,7 @@ size_t Recorder::input(const at::Tensor& tensor, const std::string& name) {
   auto& value = graph_.add_input(name, type_of(tensor));
   auto region = memory_.enter(tensor, value);
   region->input = inputs_.size();
+  has_number_inputs_ |= is_number(tensor);
   input_numbers_.insert_or_assign(tensor.unsafeGetTensorImpl(), inputs_.size());
   inputs_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
                      {},
@@ -247,7 +248,7 @@ ir::Value* Recorder::use(const at::Tensor& tensor, const c10::OperatorHandle& op
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu()) {
     // A C++ number on its way into an operator is part of the program, not data, unless it changes all the
     // time.
-    if (!numbers_.empty())
+    if (has_number_inputs_)
       if (const auto place = adopt(tensor, /*of_inputs=*/true)) return &memory_.read(*place);
     const UnrecordedCalls aside;
     auto number = tensor.is_complex()

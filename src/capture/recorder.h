@@ -146,6 +146,7 @@ class Recorder : public CallWatcher {
   std::optional<ir::Attribute> attribute_of(const c10::IValue& value, const c10::Type& type);
   bool answer(const Call& call);
   static bool answer_gradient_of_product(const Call& call);
+  bool answer_gradient_of_extremum(const Call& call);
   bool answer_comparison(const Call& call);
   bool answer_bincount(const Call& call);
   void note_assumption(const Call& call, bool answer);
@@ -190,6 +191,7 @@ class Recorder : public CallWatcher {
   std::vector<Trace::NumberPlace> number_places_;
   std::function<std::string(size_t)> name_number_;
   std::vector<at::Tensor> numbers_;  // that are inputs
+  bool has_number_inputs_ = false, within_answer_ = false;
   bool on_ = true, was_multithreaded_, was_caching_casts_;
 };
 

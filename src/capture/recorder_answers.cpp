@@ -21,6 +21,14 @@ bool show_the_same(const at::Tensor& a, const at::Tensor& b) {
          (storage_of(a) && storage_of(a) == storage_of(b) && lies_alike(a, b) && a.is_conj() == b.is_conj());
 }
 
+struct SetWhileAlive {
+  explicit SetWhileAlive(bool& flag) : flag(flag) { flag = true; }
+  ~SetWhileAlive() { flag = false; }
+  SetWhileAlive(const SetWhileAlive&) = delete;
+  SetWhileAlive& operator=(const SetWhileAlive&) = delete;
+  bool& flag;
+};
+
 }  // namespace
 
 /// The formula for the gradient of a product of elements asks how many of them are zero, and has one way that
@@ -38,6 +46,31 @@ bool Recorder::answer_gradient_of_product(const Call& call) {
     call.stack->emplace_back(at::Scalar(1));
   else
     call.stack->emplace_back(at::zeros({1, of.dim()}, of.options().dtype(at::kLong)));
+  return true;
+}
+
+/// The gradient of the largest element (the least, the median) goes to all that are equal to it, and the
+/// formula asks first whether it is NaN. "No" leads to a comparison, which is made so that it holds for NaN,
+/// too.
+bool Recorder::answer_gradient_of_extremum(const Call& call) {
+  const auto& op = call.op.schema().name();
+  const bool asks = op == "aten::_local_scalar_dense";
+  if ((!asks && op != "aten::eq") || within_answer_) return false;
+  const auto node = torch::autograd::get_current_node();
+  if (!node) return false;
+  const auto name = node->name();
+  if (name != "MaxBackward1" && name != "MinBackward1" && name != "MedianBackward0" &&
+      name != "NanmedianBackward0")
+    return false;
+  if (asks) {
+    call.stack->back() = at::Scalar(false);
+    return true;
+  }
+  const auto all = call.given[0].toTensor(), chosen = call.given[1].toTensor();
+  const SetWhileAlive within(within_answer_);
+  const auto equal = at::eq(all, chosen).logical_or(all.isnan().logical_and(chosen.isnan()));
+  torch::jit::drop(*call.stack, 2);
+  call.stack->emplace_back(equal);
   return true;
 }
 
@@ -120,7 +153,8 @@ void Recorder::note_assumption(const Call& call, bool answer) {
 }
 
 bool Recorder::answer(const Call& call) {
-  return answer_gradient_of_product(call) || answer_comparison(call) || answer_bincount(call);
+  return answer_gradient_of_product(call) || answer_gradient_of_extremum(call) || answer_comparison(call) ||
+         answer_bincount(call);
 }
 
 }  // namespace graft

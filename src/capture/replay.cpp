@@ -75,7 +75,7 @@ ReplayedRun::Outcome ReplayedRun::run(const Function& function, const std::vecto
     throw;
   }
   end();
-  if (following_) return {.followed = follower_.current(), .numbers = follower_.numbers()};
+  if (following_) return {.followed = follower_.current(), .told = follower_.told()};
   return {.outputs = std::move(outputs), .kept = kept_};
 }
 

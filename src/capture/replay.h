@@ -33,9 +33,9 @@ class ReplayedRun : public CallWatcher {
   ~ReplayedRun() override { end(); }
 
   struct Outcome {
-    std::optional<size_t> followed = {};          ///< which trace; then nothing was computed
-    std::map<uint32_t, at::Tensor> numbers = {};  ///< its inputs that are C++ numbers
-    std::vector<at::Tensor> outputs = {};         ///< if none was followed
+    std::optional<size_t> followed = {};       ///< which trace; then nothing was computed
+    std::map<uint32_t, at::Tensor> told = {};  ///< its inputs that the run has told
+    std::vector<at::Tensor> outputs = {};      ///< if none was followed
     /// One was followed, but the code has put something aside, which had to be computed.
     bool kept = false;
     /// Why the code cannot be replayed; then it has stopped midway, with nothing computed.

@@ -129,6 +129,7 @@ void SplitRun::hold(const Trace::Call& call) {
 }
 
 void SplitRun::read(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
+  follower_.note_inputs(stack);
   compute();
   const std::vector<c10::IValue> given(stack.end() - static_cast<int64_t>(op.schema().arguments().size()),
                                        stack.end());
@@ -149,15 +150,19 @@ void SplitRun::compute() {
   std::vector<at::Tensor> inputs;
   const auto take = [&](const Trace::Ref& ref) {
     const bool is_given = ref.kind == Trace::Ref::Kind::input
-                              ? ref.number < arguments_
+                              ? ref.number < arguments_ || follower_.told().contains(ref.number)
                               : ref.kind == Trace::Ref::Kind::made && held_.contains(ref.number);
     if (!is_given || std::ranges::find(part.inputs, ref) != part.inputs.end()) return;
     part.inputs.push_back(ref);
     inputs.push_back(ref.kind == Trace::Ref::Kind::input ? follower_.tensor(ref) : held_.at(ref.number));
   };
   for (size_t i = part.first; i < part.last; ++i)
-    for (const auto& argument : follower_.trace().calls[i].arguments)
+    for (const auto& argument : follower_.trace().calls[i].arguments) {
       for (const auto& ref : argument.tensors) take(ref);
+      if (!argument.input) continue;
+      part.inputs.push_back({Trace::Ref::Kind::input, *argument.input});
+      inputs.push_back(follower_.told().at(*argument.input));
+    }
   std::vector<at::Tensor> placeholders;
   for (uint32_t number = 0; number < follower_.made().size(); ++number) {
     const auto& object = follower_.made()[number];
@@ -187,7 +192,7 @@ void SplitRun::make_up() {
   c10::impl::_force_tls_local_dispatch_key_set(state_.keys());
   std::vector<at::Tensor> made(follower_.made().size());
   for (const auto& [number, tensor] : held_) made[number] = tensor;
-  TraceRun(follower_.trace(), follower_.inputs(), std::move(made))
+  TraceRun(follower_.trace(), follower_.inputs_now(), std::move(made))
       .run(first, first_, [&](uint32_t number, at::Tensor result) {
         auto placeholder = follower_.made()[number].placeholder();
         if (!placeholder.defined()) return result;
@@ -202,8 +207,9 @@ void SplitRun::make_up() {
 void SplitRun::leave_traces() {
   make_up();
   no_more_past_autograd();
-  inputs_ = follower_.inputs();
-  for (size_t i = 0; i < inputs_.size(); ++i) numbers_.try_emplace(inputs_[i].unsafeGetTensorImpl(), i);
+  inputs_ = follower_.inputs_now();
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].defined()) numbers_.try_emplace(inputs_[i].unsafeGetTensorImpl(), i);
   std::vector<at::Tensor> made;
   made.reserve(follower_.made().size());
   for (const auto& object : follower_.made()) made.push_back(object.lock());

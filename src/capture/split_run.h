@@ -30,15 +30,15 @@ class SplitRun : public CallWatcher {
   struct Part {
     size_t trace;  ///< which
     size_t first, last;
-    /// What it reads of the function's arguments and of earlier parts, and what of it is still there at its
-    /// end.
+    /// What it reads of the function's arguments and of earlier parts, the numbers that are inputs, and what
+    /// of it is still there at its end.
     std::vector<Trace::Ref> inputs, outputs;
   };
   /// Gives the outputs.
   using Compute = std::function<std::vector<at::Tensor>(const Part&, const std::vector<at::Tensor>& inputs)>;
   using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-  /// A trace's inputs are the arguments, so many, then other tensors that the function reaches.
+  /// A trace's inputs are the arguments, so many, then other tensors that the function reaches, and numbers.
   /// `modules`: gives the tensors of the function's modules.
   SplitRun(std::vector<TraceToFollow> traces, size_t arguments, Compute compute,
            std::function<std::vector<at::Tensor>()> modules);

@@ -41,10 +41,6 @@ bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
 
 namespace {
 
-bool is_number(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.is_cpu();
-}
-
 bool is_same_argument(const Trace::Argument& a, const Trace::Argument& b) {
   if (a.kind != b.kind || a.tensors != b.tensors || a.input != b.input) return false;
   if (a.kind == Trace::Argument::Kind::number)
@@ -60,6 +56,10 @@ bool has_same_flags(const Trace::Result& a, const Trace::Result& b) {
 /// What elements decide may be another.
 bool has_same_shapes(const Trace::Result& a, const Trace::Result& b) {
   return a.kind == b.kind && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+bool is_same_result(const Trace::Result& a, const Trace::Result& b) {
+  return has_same_flags(a, b) && has_same_shapes(a, b);
 }
 
 bool is_same_call(const Trace::Call& a, const Trace::Call& b) {
@@ -118,7 +118,7 @@ std::optional<std::vector<Trace::NumberPlace>> differing_numbers(const Trace& a,
   for (size_t i = 0; i < a.calls.size(); ++i) {
     const auto &x = a.calls[i], &y = b.calls[i];
     if (!(x.op == y.op) || x.grad_mode != y.grad_mode || x.reads != y.reads ||
-        x.arguments.size() != y.arguments.size())
+        x.arguments.size() != y.arguments.size() || !std::ranges::equal(x.results, y.results, is_same_result))
       return std::nullopt;
     for (size_t k = 0; k < x.arguments.size(); ++k) {
       const auto &p = x.arguments[k], &q = y.arguments[k];
@@ -128,6 +128,62 @@ std::optional<std::vector<Trace::NumberPlace>> differing_numbers(const Trace& a,
     }
   }
   return places;
+}
+
+std::shared_ptr<const Trace> with_number_inputs(const Trace& trace,
+                                                const std::vector<Trace::NumberPlace>& places,
+                                                size_t inputs) {
+  auto made = std::make_shared<Trace>(trace);
+  for (const auto& place : places) {
+    auto& call = made->calls[place.call];
+    auto& argument = call.arguments[place.argument];
+    if (argument.kind == Trace::Argument::Kind::literal) {
+      call.spelled = call.op;
+      call.op = number_twin(call.op)->op;
+      argument = {Trace::Argument::Kind::number, number_tensor(argument.value.toScalar())};
+    }
+    argument.input = static_cast<uint32_t>(inputs++);
+  }
+  return made;
+}
+
+std::shared_ptr<const Trace> with_inputs_in_order(const Trace& trace, size_t arguments,
+                                                  std::vector<size_t>& order) {
+  auto made = std::make_shared<Trace>(trace);
+  std::unordered_map<uint32_t, uint32_t> numbers;
+  order.clear();
+  const auto number = [&](uint32_t& input) {
+    if (input < arguments) return;
+    const auto [known, is_new] = numbers.try_emplace(input, static_cast<uint32_t>(arguments + order.size()));
+    if (is_new) order.push_back(input);
+    input = known->second;
+  };
+  const auto renumber = [&](Trace::Ref& ref) {
+    if (ref.kind == Trace::Ref::Kind::input) number(ref.number);
+  };
+  for (auto& call : made->calls) {
+    for (auto& argument : call.arguments) {
+      std::ranges::for_each(argument.tensors, renumber);
+      if (argument.input) number(*argument.input);
+    }
+    for (auto& result : call.results) renumber(result.of);
+  }
+  std::ranges::for_each(made->outputs, renumber);
+  return made;
+}
+
+bool uses_inputs(const Trace& trace, size_t first, size_t last, const std::vector<size_t>& inputs) {
+  const auto is_one = [&](const Trace::Ref& ref) {
+    return ref.kind == Trace::Ref::Kind::input && std::ranges::find(inputs, ref.number) != inputs.end();
+  };
+  return std::any_of(
+      trace.calls.begin() + static_cast<int64_t>(first), trace.calls.begin() + static_cast<int64_t>(last),
+      [&](const Trace::Call& call) {
+        return std::ranges::any_of(call.arguments, [&](const Trace::Argument& argument) {
+          return std::ranges::any_of(argument.tensors, is_one) ||
+                 (argument.input && std::ranges::find(inputs, *argument.input) != inputs.end());
+        });
+      });
 }
 
 bool copies_to_read(const Trace& trace) {

@@ -98,6 +98,15 @@ bool is_same_call_but_results(const Trace::Call& a, const Trace::Call& b);
 const at::Tensor& number_in(const Trace& trace, const Trace::NumberPlace& place);
 /// Where two traces have other numbers; nothing if that is not all that differs.
 std::optional<std::vector<Trace::NumberPlace>> differing_numbers(const Trace& a, const Trace& b);
+/// The trace with its numbers at these places as inputs, which come after so many others.
+std::shared_ptr<const Trace> with_number_inputs(const Trace& trace,
+                                                const std::vector<Trace::NumberPlace>& places, size_t inputs);
+/// The trace with its inputs after the arguments in the order in which it comes upon them, and `order`: which
+/// they were. Traces that begin alike then have the same numbers for them.
+std::shared_ptr<const Trace> with_inputs_in_order(const Trace& trace, size_t arguments,
+                                                  std::vector<size_t>& order);
+/// Whether one of these calls is given one of these inputs.
+bool uses_inputs(const Trace& trace, size_t first, size_t last, const std::vector<size_t>& inputs);
 /// Whether it has a copy that no call reads, and nobody keeps (autograd does, of what is overwritten).
 bool copies_to_read(const Trace& trace);
 /// All of it.

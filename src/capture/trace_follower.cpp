@@ -22,12 +22,29 @@ bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor) const {
     case Trace::Ref::Kind::undefined:
       return !tensor.defined();
     case Trace::Ref::Kind::input:
-      return impl == inputs()[ref.number].unsafeGetTensorImpl();
+      return is_input(ref.number, tensor);
     default:
       // The code may have given a tensor object other memory (set_data()).
       return impl == made_[ref.number].tensor._unsafe_get_target() &&
              storage_of(tensor) == made_[ref.number].storage && has_same_flags(made_[ref.number], tensor);
   }
+}
+
+bool TraceFollower::is_input(uint32_t input, const at::Tensor& tensor) const {
+  if (inputs()[input].defined()) return inputs()[input].is_same(tensor);
+  if (const auto told = told_.find(input); told != told_.end()) return told->second.is_same(tensor);
+  const auto& may_be = traces_[current_].may_be;
+  return may_be && tensor.defined() && !is_known(tensor) && may_be(input, tensor);
+}
+
+/// Whether it is an input, or what a call gave: the trace would say so.
+bool TraceFollower::is_known(const at::Tensor& tensor) const {
+  return std::ranges::any_of(inputs(), [&](const at::Tensor& input) { return input.is_same(tensor); }) ||
+         std::ranges::any_of(told_, [&](const auto& told) { return told.second.is_same(tensor); }) ||
+         std::ranges::any_of(made_, [&](const Object& object) {
+           return object.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
+                  !object.tensor.expired();
+         });
 }
 
 /// Code can ask for a gradient, or put hooks on a tensor, without calling an operator.
@@ -60,9 +77,60 @@ bool TraceFollower::is_next_here(const c10::OperatorHandle& op, const torch::jit
   if (next_ == trace().calls.size()) return false;
   const auto& call = next();
   if (!(call.op == op || call.spelled == op) || call.grad_mode != c10::GradMode::is_enabled()) return false;
-  return std::equal(
-      call.arguments.begin(), call.arguments.end(), stack.end() - static_cast<int64_t>(call.arguments.size()),
-      [&](const Trace::Argument& argument, const IValue& value) { return matches(argument, value); });
+  return std::equal(call.arguments.begin(), call.arguments.end(),
+                    stack.end() - static_cast<int64_t>(call.arguments.size()),
+                    [&](const Trace::Argument& argument, const IValue& value) {
+                      return matches(argument, value);
+                    }) &&
+         tells_one_thing(stack);
+}
+
+namespace {
+
+/// Each input among the next call's arguments, with the tensor that is given for it.
+template <class See>
+void each_input(const Trace::Call& call, const torch::jit::Stack& stack, const See& see) {
+  const auto see_tensor = [&](const Trace::Ref& ref, const IValue& value) {
+    if (ref.kind == Trace::Ref::Kind::input) see(ref.number, value.toTensor());
+  };
+  auto value = stack.end() - static_cast<int64_t>(call.arguments.size());
+  for (const auto& argument : call.arguments) {
+    if (argument.kind == Trace::Argument::Kind::tensor) see_tensor(argument.tensors[0], *value);
+    if (argument.kind == Trace::Argument::Kind::tensors)
+      for (size_t i = 0; i < argument.tensors.size(); ++i)
+        see_tensor(argument.tensors[i], value->toListRef()[i]);
+    ++value;
+  }
+}
+
+}  // namespace
+
+/// Where one call is given the same new input twice, it is one tensor, and two are two.
+bool TraceFollower::tells_one_thing(const torch::jit::Stack& stack) const {
+  if (!traces_[current_].may_be) return true;
+  std::map<uint32_t, const c10::TensorImpl*> now;
+  bool is_so = true;
+  each_input(next(), stack, [&](uint32_t input, const at::Tensor& tensor) {
+    if (inputs()[input].defined() || told_.contains(input)) return;
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    is_so &= now.try_emplace(input, impl).first->second == impl &&
+             std::ranges::none_of(
+                 now, [&](const auto& other) { return other.first != input && other.second == impl; });
+  });
+  return is_so;
+}
+
+void TraceFollower::note_inputs(const torch::jit::Stack& stack) {
+  const auto& call = next();
+  for (size_t i = 0; i < call.arguments.size(); ++i)
+    if (const auto input = call.arguments[i].input) {
+      const auto& value = stack[stack.size() - call.arguments.size() + i];
+      told_.insert_or_assign(*input, value.isTensor() ? value.toTensor() : number_tensor(value.toScalar()));
+    }
+  if (traces_[current_].may_be)
+    each_input(call, stack, [&](uint32_t input, const at::Tensor& tensor) {
+      if (!inputs()[input].defined()) told_.try_emplace(input, tensor);
+    });
 }
 
 bool TraceFollower::is_next(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -72,8 +140,11 @@ bool TraceFollower::is_next(const c10::OperatorHandle& op, const torch::jit::Sta
 
 bool TraceFollower::has_same_inputs(const TraceToFollow& other) const {
   const auto same = [&](const Trace::Ref& ref) {
-    return ref.kind != Trace::Ref::Kind::input ||
-           (ref.number < other.inputs->size() && (*other.inputs)[ref.number].is_same(inputs()[ref.number]));
+    if (ref.kind != Trace::Ref::Kind::input) return true;
+    if (ref.number >= other.inputs->size()) return false;
+    const auto mine = tensor(ref);
+    const auto& theirs = (*other.inputs)[ref.number];
+    return theirs.defined() ? theirs.is_same(mine) : other.may_be && other.may_be(ref.number, mine);
   };
   for (size_t i = 0; i < next_; ++i)
     for (const auto& argument : trace().calls[i].arguments)
@@ -96,7 +167,9 @@ bool TraceFollower::turn(const std::function<bool()>& fits) {
 
 at::Tensor TraceFollower::tensor(const Trace::Ref& ref) const {
   if (ref.kind == Trace::Ref::Kind::undefined) return {};
-  return ref.kind == Trace::Ref::Kind::input ? inputs()[ref.number] : made_[ref.number].lock();
+  if (ref.kind == Trace::Ref::Kind::made) return made_[ref.number].lock();
+  const auto told = told_.find(ref.number);
+  return told == told_.end() ? inputs()[ref.number] : told->second;
 }
 
 void TraceFollower::enter(const at::Tensor& tensor, size_t result, bool is_computed) {
@@ -123,13 +196,8 @@ void TraceFollower::note_computed(uint32_t number) {
 }
 
 void TraceFollower::give_placeholders(torch::jit::Stack& stack) {
+  note_inputs(stack);
   const auto& call = next();
-  for (size_t i = 0; i < call.arguments.size(); ++i)
-    if (const auto input = call.arguments[i].input) {
-      const auto& value = stack[stack.size() - call.arguments.size() + i];
-      numbers_.insert_or_assign(*input,
-                                value.isTensor() ? value.toTensor() : number_tensor(value.toScalar()));
-    }
   std::vector<IValue> values;
   values.reserve(call.results.size());
   for (size_t i = 0; i < call.results.size(); ++i) {
@@ -221,7 +289,7 @@ at::Tensor TraceFollower::as_placeholder(uint32_t number, at::Tensor made) const
 
 std::vector<at::Tensor> TraceFollower::inputs_now() const {
   auto given = inputs();
-  for (const auto& [input, number] : numbers_) given[input] = number;
+  for (const auto& [input, tensor] : told_) given[input] = tensor;
   return given;
 }
 

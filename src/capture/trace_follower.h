@@ -11,10 +11,13 @@
 
 namespace graft {
 
-/// What a run may follow: a trace, and the tensors of this call for its inputs.
+/// What a run may follow: a trace, and the tensors of this call for its inputs. One that is undefined is told
+/// by the run: a tensor that the code keeps somewhere, and may have put another in its place.
 struct TraceToFollow {
   const Trace* trace;
   const std::vector<at::Tensor>* inputs;
+  /// Whether such an input may be this tensor.
+  std::function<bool(size_t input, const at::Tensor&)> may_be = {};
 };
 
 class TraceFollower {
@@ -64,10 +67,12 @@ class TraceFollower {
     at::Tensor placeholder() const;
   };
   const std::vector<Object>& made() const { return made_; }
-  /// The inputs, with the numbers of this run.
+  /// The inputs, with those that the run has told.
   std::vector<at::Tensor> inputs_now() const;
-  /// The numbers of this run that are inputs of the trace.
-  const std::map<uint32_t, at::Tensor>& numbers() const { return numbers_; }
+  /// By input, what this run has told: numbers, and tensors that are undefined among the inputs.
+  const std::map<uint32_t, at::Tensor>& told() const { return told_; }
+  /// The next call has these arguments on top of the stack; what they tell of inputs is noted.
+  void note_inputs(const torch::jit::Stack& stack);
   /// The placeholder has been filled.
   void note_computed(uint32_t number);
   /// What the run has called is computed after all, past autograd and unwatched: all placeholders have their
@@ -77,6 +82,9 @@ class TraceFollower {
 
  private:
   bool matches(const Trace::Argument& argument, const c10::IValue& value) const;
+  bool is_input(uint32_t input, const at::Tensor& tensor) const;
+  bool is_known(const at::Tensor& tensor) const;
+  bool tells_one_thing(const torch::jit::Stack& stack) const;
   bool is(const Trace::Ref& ref, const at::Tensor& tensor) const;
   bool has_same_flags(const Object& object, const at::Tensor& tensor) const;
   at::Tensor as_placeholder(uint32_t number, at::Tensor made) const;
@@ -90,7 +98,7 @@ class TraceFollower {
   std::vector<TraceToFollow> traces_;
   Flags flags_;
   size_t current_ = 0, next_ = 0;
-  std::map<uint32_t, at::Tensor> numbers_;  // of this run, by input
+  std::map<uint32_t, at::Tensor> told_;
   std::vector<Object> made_;
 };
 

@@ -43,10 +43,13 @@ detail::FlatResult checked_call(GuardedProgram& guarded, const verify::EagerCall
         throw Error(
             "[compile] an input changed while the function was called. Change parameters and buffers outside "
             "of the compiled function");
-      // The same path has the same numbers in the same places.
-      for (size_t i = 0; i < bound->size(); ++i)
-        if (captured.sources[i].kind == Source::Kind::number)
-          (*bound)[i] = number_in(*captured.trace, captured.numbers[captured.sources[i].index]);
+      // The same path has the same inputs in the same places.
+      for (size_t i = 0; i < bound->size(); ++i) {
+        const auto& [kind, index] = captured.sources[i];
+        if (kind == Source::Kind::number)
+          (*bound)[i] = number_in(*captured.trace, captured.told.numbers[index]);
+        if (kind == Source::Kind::told) (*bound)[i] = at::Tensor(captured.told_tensors[index].lock());
+      }
       auto verdict = verify::check_program(*guarded.program, std::move(*bound), eager, options.verify);
       if (verdict.difference.empty()) {
         guarded.free_pins(call.tensors);

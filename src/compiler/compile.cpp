@@ -141,6 +141,7 @@ struct CompiledFunction::Impl {
   /// Such calls run part by part from now on.
   void run_in_parts(std::shared_ptr<GuardedProgram> guarded) {
     if (options.split) guarded->parts = std::make_shared<SplitFunction>(roots, options);
+    guarded->takes_any_numbers = options.split;  // the code runs in every call
     add_break(std::move(guarded));
   }
 
@@ -181,6 +182,12 @@ struct CompiledFunction::Impl {
   FlatResult call(const FlatArguments& call, const EagerFunction& original);
   FlatResult watch_and_compile(const FlatArguments& call, const EagerFunction& original,
                                const GlobalState& now);
+  std::vector<std::shared_ptr<GuardedProgram>> programs_for_other_numbers(const FlatArguments& call,
+                                                                          const GlobalState& now);
+  std::optional<FlatResult> take_other_numbers(const std::vector<std::shared_ptr<GuardedProgram>>& known,
+                                               verify::EagerCall& eager, const FlatArguments& call);
+  FlatResult take_told(GuardedProgram& guarded, ToldInputs told, verify::EagerCall& eager,
+                       const FlatArguments& call);
   FlatResult compile_watched(std::shared_ptr<GuardedProgram> guarded, verify::EagerCall& eager,
                              const FlatArguments& call, bool is_only_path = true);
   FlatResult call_program(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
@@ -226,7 +233,7 @@ FlatResult CompiledFunction::Impl::call(const FlatArguments& call, const EagerFu
 std::shared_ptr<GuardedProgram> CompiledFunction::Impl::new_guarded_program(const FlatArguments& call,
                                                                             const GlobalState& now) const {
   auto guarded = std::make_shared<GuardedProgram>();
-  guarded->arguments = ArgumentGuards(call.tensors, call.fixed);
+  guarded->arguments = ArgumentGuards(call.tensors, call.fixed, call.numbers);
   guarded->global_state = now;
   guarded->modules = std::make_shared<ModuleTree>(roots);
   return guarded;
@@ -234,7 +241,8 @@ std::shared_ptr<GuardedProgram> CompiledFunction::Impl::new_guarded_program(cons
 
 FlatResult CompiledFunction::Impl::watch_and_compile(const FlatArguments& call, const EagerFunction& original,
                                                      const GlobalState& now) {
-  if (!may_compile(call, now)) return original(call.tensors);
+  const auto known = programs_for_other_numbers(call, now);
+  if (known.empty() && !may_compile(call, now)) return original(call.tensors);
   auto guarded = new_guarded_program(call, now);
   if (call.refused) {
     guarded->reason = std::string("[capture] ") + call.refused;
@@ -244,7 +252,54 @@ FlatResult CompiledFunction::Impl::watch_and_compile(const FlatArguments& call, 
     return original(call.tensors);
   }
   auto eager = verify::call_eagerly(call, original, *guarded->modules, options, nullptr, {}, assumes());
+  if (auto taken = take_other_numbers(known, eager, call)) return std::move(*taken);
+  if (!known.empty() && !may_compile(call, now)) return std::move(eager.result);
   return compile_watched(std::move(guarded), eager, call);
+}
+
+/// Programs that serve such calls, but for the numbers among their arguments. None where these decide what
+/// the function does: then they are guards, and with another value comes another program.
+std::vector<std::shared_ptr<GuardedProgram>> CompiledFunction::Impl::programs_for_other_numbers(
+    const FlatArguments& call, const GlobalState& now) {
+  std::vector<std::shared_ptr<GuardedProgram>> found;
+  if (call.numbers.empty() || options.replay == Replay::off) return found;
+  bool any_serves_more = false;
+  const std::shared_lock<std::shared_mutex> lock(programs_guard);
+  for (const auto& each : programs)
+    if (each->can_be_replayed() && !each->runs_eagerly() && each->holds(call, now, /*any_numbers=*/true) &&
+        each->bind(call.tensors)) {
+      any_serves_more |= each->takes_any_numbers;
+      found.push_back(each);
+    }
+  constexpr size_t enough_to_tell = 4;
+  if (!any_serves_more && found.size() >= enough_to_tell) found.clear();
+  return found;
+}
+
+/// A call that was watched differs from those of these programs by numbers among its arguments. If for one of
+/// them all that comes of it is other numbers in the function, these are as good as numbers that the code
+/// keeps elsewhere: the program serves any, its code is replayed, and the numbers become inputs.
+std::optional<FlatResult> CompiledFunction::Impl::take_other_numbers(
+    const std::vector<std::shared_ptr<GuardedProgram>>& known, verify::EagerCall& eager,
+    const FlatArguments& call) {
+  if (!eager.observed.capture) return std::nullopt;
+  for (const auto& each : known) {
+    auto told = told_to_serve_both(*eager.observed.capture, each->program->captured());
+    if (!told) continue;
+    each->takes_any_numbers = true;
+    return take_told(*each, std::move(*told), eager, call);
+  }
+  return std::nullopt;
+}
+
+/// A call that was watched took the path of this program, but for what replays are to tell.
+FlatResult CompiledFunction::Impl::take_told(GuardedProgram& guarded, ToldInputs told,
+                                             verify::EagerCall& eager, const FlatArguments& call) {
+  if (told == guarded.program->captured().told) return check_path(guarded, eager, call);
+  // What was recorded has it in it: the next call is recorded with inputs in its place.
+  guarded.changing = std::move(told);
+  guarded.watches_left.store(1, std::memory_order_release);
+  return std::move(eager.result);
 }
 
 /// Makes a program from a call that was watched. Where none can be made, the function's own result stands.
@@ -265,6 +320,7 @@ FlatResult CompiledFunction::Impl::compile_watched(std::shared_ptr<GuardedProgra
   const auto& captured = *eager.observed.capture;
   guarded->structure = eager.result.structure;
   guarded->fixed = eager.result.fixed;
+  guarded->takes_any_numbers = !captured.told.empty();
   guard_inputs(captured, call.tensors, *guarded);
   if (logs(LogTopic::guards))
     for (const auto& line :
@@ -327,18 +383,20 @@ FlatResult CompiledFunction::Impl::call_program(GuardedProgram& guarded, std::ve
     if (sampled || wanted()) return check(guarded, call, original, now);
   }
   constexpr int64_t watched_before = 1;  // the capture
-  const bool has_numbers = !guarded.program->captured().numbers.empty();
+  const bool is_told = !guarded.program->captured().told.empty() ||
+                       (guarded.takes_any_numbers.load(std::memory_order_acquire) &&
+                        guarded.arguments.has_other_numbers(call.fixed));
   const bool is_due = guarded.replays.is_due(number + watched_before + 1, options.replay);
   if (!guarded.can_be_replayed()) {
     // Who asks for a look at every call gets the function itself where nothing less will do.
-    if (options.replay == Replay::every || has_numbers || guarded.replays.has_changed())
+    if (options.replay == Replay::every || is_told || guarded.replays.has_changed())
       return original(call.tensors);
     // It is seen as often as a replay would see it, but for what a look costs: then all is compared.
     if (is_due && options.verify && !guarded.has_duplicates(bound)) {
       const std::lock_guard<std::recursive_mutex> lock(compiling);
       return guarded.runs_eagerly() ? original(call.tensors) : check(guarded, call, original, now);
     }
-  } else if (has_numbers || is_due) {
+  } else if (is_told || is_due) {
     return replayed_call(guarded, std::move(bound), call, original, now);
   }
   return run(guarded, std::move(bound), call, original, now);
@@ -406,9 +464,14 @@ FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::v
   std::erase_if(variants, [](const Variant& variant) {
     return !variant.guarded->can_be_replayed() || variant.guarded->checks_left.load() > 0;
   });
-  std::vector<TraceToFollow> traces{{guarded.program->captured().trace.get(), &bound}};
-  for (const auto& variant : variants)
-    traces.push_back({variant.guarded->program->captured().trace.get(), &variant.bound});
+  const auto follow = [](const GuardedProgram& each, const std::vector<at::Tensor>& inputs) {
+    TraceToFollow trace{each.program->captured().trace.get(), &inputs};
+    if (!each.program->captured().told_tensors.empty())
+      trace.may_be = [&](size_t input, const at::Tensor& tensor) { return each.may_be_told(input, tensor); };
+    return trace;
+  };
+  std::vector<TraceToFollow> traces{follow(guarded, bound)};
+  for (const auto& variant : variants) traces.push_back(follow(*variant.guarded, variant.bound));
   FlatResult result;
   const auto started = Clock::now();
   auto outcome = ReplayedRun(std::move(traces))
@@ -428,7 +491,7 @@ FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::v
       move_to_front(chosen);
     }
     if (result.fixed != chosen.fixed) chosen.replays.note_change();
-    for (const auto& [input, value] : outcome.numbers) inputs[input] = value;
+    for (const auto& [input, value] : outcome.told) inputs[input] = value;
     const auto replayed = Clock::now();
     result.tensors = chosen.run(std::move(inputs)).tensors;
     chosen.replays.note_times(seconds(replayed - started), seconds(Clock::now() - replayed));
@@ -474,16 +537,10 @@ FlatResult CompiledFunction::Impl::take_other_path(GuardedProgram& guarded, veri
     move_to_front(*variant.guarded);
     return check_path(*variant.guarded, eager, call);
   }
-  // Numbers that change are inputs of the next program: what was recorded has them in it.
-  const auto& trace = *eager.observed.capture->trace;
-  if (const auto numbers = differing_numbers(*guarded.program->captured().trace, trace);
-      numbers && !numbers->empty() && trace.refused.empty() &&
-      eager.observed.capture->numbers == guarded.program->captured().numbers) {
-    guarded.changing_numbers = guarded.program->captured().numbers;
-    guarded.changing_numbers.insert(guarded.changing_numbers.end(), numbers->begin(), numbers->end());
-    guarded.watches_left.store(1, std::memory_order_release);
-    return std::move(eager.result);
-  }
+  if (auto told = told_to_serve_both(*eager.observed.capture, guarded.program->captured()))
+    return take_told(guarded, std::move(*told), eager, call);
+  if (auto taken = take_other_numbers(programs_for_other_numbers(call, now), eager, call))
+    return std::move(*taken);
   guarded.watches_left.store(0, std::memory_order_release);
   if (!may_compile(call, now)) return std::move(eager.result);
   auto made = new_guarded_program(call, now);
@@ -507,10 +564,9 @@ FlatResult CompiledFunction::Impl::check_path(GuardedProgram& guarded, verify::E
 /// The function itself runs, and the program beside it on copies.
 FlatResult CompiledFunction::Impl::check(GuardedProgram& guarded, const FlatArguments& call,
                                          const EagerFunction& original, const GlobalState& now) {
-  const auto& numbers =
-      guarded.changing_numbers.empty() ? guarded.program->captured().numbers : guarded.changing_numbers;
-  auto eager = verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get(), numbers,
-                                    assumes());
+  const auto& told = guarded.changing.empty() ? guarded.program->captured().told : guarded.changing;
+  auto eager =
+      verify::call_eagerly(call, original, *guarded.modules, options, guarded.program.get(), told, assumes());
   auto& observed = eager.observed;
   const bool may_differ = options.replay != Replay::off;
   if (!observed.capture && may_differ && guarded.can_be_replayed())

@@ -19,7 +19,8 @@ at::Tensor source_tensor(const GuardedProgram& guarded, const Source& source,
     case Source::Kind::outside:
       return at::Tensor(guarded.program->captured().outside[source.index].lock());
     case Source::Kind::number:
-      return number_in(*guarded.program->captured().trace, guarded.program->captured().numbers[source.index]);
+      return number_in(*guarded.program->captured().trace,
+                       guarded.program->captured().told.numbers[source.index]);
     default:
       return {};
   }
@@ -66,6 +67,25 @@ bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunct
 
 bool does_something_else(const CapturedFunction& now, const CapturedFunction& then) {
   return !verify::is_same_path(then, now) || uses_other_outside_tensors(now, then);
+}
+
+std::optional<ToldInputs> told_to_serve_both(const CapturedFunction& now, const CapturedFunction& then) {
+  if (!then.trace || !now.trace || !then.trace->refused.empty() || !now.trace->refused.empty() ||
+      now.sources != then.sources)
+    return std::nullopt;
+  const auto numbers = differing_numbers(*then.trace, *now.trace);
+  if (!numbers) return std::nullopt;
+  auto told = then.told;
+  told.numbers.insert(told.numbers.end(), numbers->begin(), numbers->end());
+  size_t elsewhere = 0;
+  for (const auto& source : now.sources) {
+    if (source.kind == Source::Kind::outside &&
+        now.outside[source.index]._unsafe_get_target() != then.outside[source.index]._unsafe_get_target())
+      told.tensors.push_back(elsewhere);
+    elsewhere += source.kind == Source::Kind::outside || source.kind == Source::Kind::told ? 1 : 0;
+  }
+  std::ranges::sort(told.tensors);
+  return told;
 }
 
 detail::FlatArguments with_state(const detail::FlatArguments& call, const State& state) {
@@ -163,6 +183,8 @@ void guard_inputs(const Capture& captured, const std::vector<at::Tensor>& argume
     }
     if (source.kind == Source::Kind::outside)
       guard(i, at::Tensor(captured.outside[source.index].lock()), false);
+    if (source.kind == Source::Kind::told)
+      guarded.inputs[i] = TensorGuard(at::Tensor(captured.told_tensors[source.index].lock()));
   }
   if (by_storage) guarded.arguments.guard_offsets(arguments);
   for (const auto& mutation : captured.mutations) written.push_back(mutation.input);
@@ -197,8 +219,10 @@ std::vector<std::string> guard_lines(const ArgumentGuards& arguments, const Modu
   return lines;
 }
 
-bool GuardedProgram::holds(const detail::FlatArguments& call, const GlobalState& now) const {
-  return now == global_state && arguments.hold(call.tensors, call.fixed) && !modules->changed() &&
+bool GuardedProgram::holds(const detail::FlatArguments& call, const GlobalState& now,
+                           bool any_numbers) const {
+  return now == global_state && arguments.hold(call.tensors, call.fixed, any_numbers) &&
+         !modules->changed() &&
          std::all_of(states.begin(), states.end(), [](const StateRead& read) { return read.holds(); }) &&
          std::all_of(arguments_in_slots.begin(), arguments_in_slots.end(),
                      [&](const ArgumentInSlot& both) {
@@ -210,7 +234,8 @@ bool GuardedProgram::holds(const detail::FlatArguments& call, const GlobalState&
 
 std::string GuardedProgram::difference(const detail::FlatArguments& call, const GlobalState& now) const {
   if (!(now == global_state)) return global_state.difference(now);
-  if (!arguments.hold(call.tensors, call.fixed)) return arguments.difference(call.tensors, call.fixed);
+  if (!arguments.hold(call.tensors, call.fixed, takes_any_numbers))
+    return arguments.difference(call.tensors, call.fixed, takes_any_numbers);
   if (auto change = modules->changed()) return *change;
   for (const auto& read : states)
     if (!read.holds()) return std::string(read.what) + " changed since the program was compiled";

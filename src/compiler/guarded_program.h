@@ -20,6 +20,9 @@ constexpr int checks_before_trust = 2;
 
 struct GuardedProgram {
   ArgumentGuards arguments;
+  /// Other numbers among the arguments are no other program: where they are not those of the capture, the
+  /// function's code is replayed, or it runs in any case.
+  std::atomic<bool> takes_any_numbers{false};
   GlobalState global_state;
   std::shared_ptr<const ModuleTree> modules;
   /// None: no single graph holds the function, for the reason given. It runs in parts, or eagerly.
@@ -72,8 +75,8 @@ struct GuardedProgram {
   /// In a replay the code did what no program does: so many of the next calls are watched, until there is
   /// one.
   std::atomic<int> watches_left{0};
-  /// C++ numbers that change: in the next watched call they are to be inputs.
-  std::vector<Trace::NumberPlace> changing_numbers;
+  /// What changes and no guard sees: from the next watched call on it is to be told by replays.
+  ToldInputs changing;
   std::atomic<bool> not_replayable{false};  ///< the reason is in the log
   /// Not where it writes into its inputs: the code may look at what it has written (through a pointer), and
   /// in a replay that has not happened yet.
@@ -92,10 +95,17 @@ struct GuardedProgram {
   void note_same_path();
 
   /// The tensors for the program's inputs (tangents left out); nothing if one of them is not what it was.
-  /// C++ numbers are those of the capture: a replay tells those of the call.
+  /// C++ numbers are those of the capture, and tensors that replays tell undefined.
   std::optional<std::vector<at::Tensor>> bind(const std::vector<at::Tensor>& arguments) const;
+  /// Whether an input that replays tell may be this tensor.
+  bool may_be_told(size_t input, const at::Tensor& tensor) const {
+    return program->captured().sources[input].kind == Source::Kind::told && inputs[input].holds(tensor);
+  }
   /// Whether all guards over arguments, global state and modules hold.
-  bool holds(const detail::FlatArguments& call, const GlobalState& now) const;
+  bool holds(const detail::FlatArguments& call, const GlobalState& now) const {
+    return holds(call, now, takes_any_numbers.load(std::memory_order_acquire));
+  }
+  bool holds(const detail::FlatArguments& call, const GlobalState& now, bool any_numbers) const;
   /// Why not, in words.
   std::string difference(const detail::FlatArguments& call, const GlobalState& now) const;
 };
@@ -105,6 +115,9 @@ bool has_other_inputs(const CapturedFunction& now, const CapturedFunction& then)
 /// Whether a tensor that is neither an argument nor a module's is another one than at the capture.
 bool uses_other_outside_tensors(const CapturedFunction& now, const CapturedFunction& then);
 bool does_something_else(const CapturedFunction& now, const CapturedFunction& then);
+/// Where all that differs is C++ numbers and tensors from elsewhere: what replays have to tell for one
+/// program to serve both. Nothing if more differs.
+std::optional<ToldInputs> told_to_serve_both(const CapturedFunction& now, const CapturedFunction& then);
 
 /// The call with what the function reads besides as further arguments, which its code does not look at.
 detail::FlatArguments with_state(const detail::FlatArguments& call, const State& state);

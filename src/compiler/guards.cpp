@@ -213,8 +213,9 @@ bool MemoryGuard::holds(const std::vector<at::Tensor>& inputs) const {
   return true;
 }
 
-ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed)
-    : fixed_(fixed) {
+ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
+                               std::vector<size_t> numbers)
+    : fixed_(fixed), numbers_(std::move(numbers)) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors_.emplace_back(tensors[i]);
     aliases_.push_back(first_sharing(tensors, i));
@@ -226,8 +227,22 @@ void ArgumentGuards::guard_offsets(const std::vector<at::Tensor>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) tensors_[i].guard_offset(tensors[i]);
 }
 
-bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const {
-  if (tensors.size() != tensors_.size() || fixed != fixed_) return false;
+bool ArgumentGuards::is_same(const std::vector<int64_t>& fixed, bool any_numbers) const {
+  if (!any_numbers) return fixed == fixed_;
+  if (fixed.size() != fixed_.size()) return false;
+  auto number = numbers_.begin();
+  for (size_t i = 0; i < fixed.size(); ++i) {
+    if (number != numbers_.end() && *number == i)
+      ++number;
+    else if (fixed[i] != fixed_[i])
+      return false;
+  }
+  return true;
+}
+
+bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
+                          bool any_numbers) const {
+  if (tensors.size() != tensors_.size() || !is_same(fixed, any_numbers)) return false;
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!tensors_[i].holds(tensors[i]) || first_sharing(tensors, i) != aliases_[i] ||
         first_same(tensors, i) != same_[i])
@@ -236,10 +251,10 @@ bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vec
 }
 
 std::string ArgumentGuards::difference(const std::vector<at::Tensor>& tensors,
-                                       const std::vector<int64_t>& fixed) const {
+                                       const std::vector<int64_t>& fixed, bool any_numbers) const {
   if (tensors.size() != tensors_.size())
     return changed("the number of tensors", tensors_.size(), tensors.size());
-  if (fixed != fixed_)
+  if (!is_same(fixed, any_numbers))
     return "an argument that is not a tensor (a number, a string, a length) has another value";
   for (size_t i = 0; i < tensors.size(); ++i)
     if (!tensors_[i].holds(tensors[i]))

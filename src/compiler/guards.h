@@ -80,15 +80,25 @@ class MemoryGuard {
 class ArgumentGuards {
  public:
   ArgumentGuards() = default;
-  ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed);
+  /// `numbers`: which of `fixed` are numbers.
+  ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
+                 std::vector<size_t> numbers = {});
   void guard_offsets(const std::vector<at::Tensor>& tensors);
-  bool hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const;
-  std::string difference(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed) const;
+  /// `any_numbers`: the numbers may be other ones.
+  bool hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
+            bool any_numbers = false) const;
+  /// Whether the numbers are other ones. Where the guards hold but for these.
+  bool has_other_numbers(const std::vector<int64_t>& fixed) const { return fixed != fixed_; }
+  std::string difference(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
+                         bool any_numbers = false) const;
   std::vector<std::string> to_strings() const;
 
  private:
+  bool is_same(const std::vector<int64_t>& fixed, bool any_numbers) const;
+
   std::vector<TensorGuard> tensors_;
   std::vector<int64_t> fixed_;
+  std::vector<size_t> numbers_;    // places in `fixed_`, sorted
   std::vector<uint32_t> aliases_;  // for each the first one that shares its memory
   std::vector<uint32_t> same_;     // for each the first one that is the very same tensor
 };

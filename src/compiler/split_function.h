@@ -4,9 +4,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "capture/split_run.h"
+#include "compiler/guards.h"
 #include "compiler/speed_trial.h"
 #include "graft/compile.h"
 
@@ -23,14 +25,29 @@ class SplitFunction {
   /// A way through the function.
   struct Path {
     std::shared_ptr<const Trace> trace;
-    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outside;  // its inputs that are not arguments
+    /// An input that is not an argument.
+    struct Other {
+      c10::weak_intrusive_ptr<c10::TensorImpl> tensor;  ///< of somebody else,
+      at::Tensor number = {};                           ///< or a C++ number, as it was once.
+      /// The tensor was another one at times: it may be any like this.
+      std::optional<TensorGuard> like = {};
+      bool is_gone() const { return !number.defined() && !like && tensor.expired(); }
+      /// Undefined if the call will tell.
+      at::Tensor now() const {
+        return number.defined() ? number : like ? at::Tensor() : at::Tensor(tensor.lock());
+      }
+    };
+    size_t arguments;
+    std::vector<Other> others;
     /// A part by where it begins and ends, and what of it is used later.
     using Key = std::tuple<size_t, size_t, std::vector<uint32_t>>;
     std::mutex guard;
     std::map<Key, std::shared_ptr<detail::CompiledFunction>> parts;
   };
   std::vector<std::shared_ptr<Path>> paths();
-  void add(const SplitRun::Outcome& outcome);
+  static void put_inputs_in_order(Path& path);
+  void add(const SplitRun::Outcome& outcome, size_t arguments);
+  bool widen_known_path(const Path& path);
   void move_to_front(const std::shared_ptr<Path>& path);
   std::vector<at::Tensor> compute(Path& path, const SplitRun::Part& part,
                                   std::vector<at::Tensor> trace_inputs,

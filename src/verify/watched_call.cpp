@@ -73,8 +73,7 @@ class ProgramCheck {
     results_ = run->results();
     same_random_state_ = eager_.after.is_now();
     if (with_gradients && program_.trains()) gradients_ = run->backward(tangents_without({}));
-    same_random_state_ &=
-        eager_.after.is_now();  // a backward pass that draws_random_numbers numbers is in no graph
+    same_random_state_ &= eager_.after.is_now();  // a backward pass that draws numbers is in no graph
     if (with_gradients) run_partial_backwards(*run);
     eager_.after.restore();
     std::vector<at::Tensor> leaves;
@@ -87,7 +86,7 @@ class ProgramCheck {
   std::string compare() {
     const Stopwatch watch("check");
     if (!same_random_state_)
-      return "compiled code draws_random_numbers other random numbers: the generator's state after the call "
+      return "compiled code draws other random numbers: the generator's state after the call "
              "is different";
     const auto& want = eager_.result.tensors;
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -270,8 +269,8 @@ void EagerCall::undo() const {
 }
 
 EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function, const ModuleTree& modules,
-                       const CompileOptions& options, const CheckedProgram* program,
-                       const std::vector<Trace::NumberPlace>& numbers, bool assumes) {
+                       const CompileOptions& options, const CheckedProgram* program, const ToldInputs& told,
+                       bool assumes) {
   auto partial_backwards = program ? program->partial_backwards() : std::vector<std::vector<bool>>();
   // Who may get the outputs: the caller, in place of a program's; a comparison of a part of their gradients.
   const bool keep_history =
@@ -289,7 +288,7 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
     try {
       return observe({&traceable, call.tensors, &modules, at::GradMode::is_enabled(), options.fullgraph,
                       program ? program->captured().generators : std::vector<at::Generator>(), keep_history,
-                      numbers, assumes});
+                      told, assumes});
     } catch (const GraphBreak&) {
       before.restore();
       throw;
@@ -307,7 +306,7 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
   result.tensors = std::exchange(observed.outputs, {});
   before.add(observed.generators, observed.generator_states);
   GeneratorStates after(observed.generators, call.tensors);
-  // Numbers that nobody draws_random_numbers here are left to those who draw them meanwhile, on other
+  // Numbers that nobody draws here are left to those who draw them meanwhile, on other
   // threads.
   if (observed.capture && !draws_random_numbers(observed.capture->graph)) before = after = GeneratorStates();
   return {std::move(observed),           std::move(result),           std::move(before), std::move(after),

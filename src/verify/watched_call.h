@@ -32,12 +32,12 @@ struct EagerCall {
 };
 
 /// With `fullgraph` a GraphBreak where no graph can hold what it does; then it is as if it had not been
-/// called. `program`: that it will be compared with; null if there is none yet. `numbers`: C++ numbers that
-/// are to be inputs. `assumes`: see CaptureRequest.
+/// called. `program`: that it will be compared with; null if there is none yet. `told`: what is to be an
+/// input that replays tell. `assumes`: see CaptureRequest.
 EagerCall call_eagerly(const detail::FlatArguments& call, const detail::EagerFunction& function,
                        const ModuleTree& modules, const CompileOptions& options,
-                       const CheckedProgram* program = nullptr,
-                       const std::vector<Trace::NumberPlace>& numbers = {}, bool assumes = true);
+                       const CheckedProgram* program = nullptr, const ToldInputs& told = {},
+                       bool assumes = true);
 
 /// How the function does something else than when it was captured; empty if it does the same, number by
 /// number.

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <functional>
 
 #include "compiled_check.h"
 #include "graft/compile.h"
@@ -44,6 +45,30 @@ TEST(KnownAnswers, EqualWithItself) {
                    whole_numbers);
   expect_one_graph([](Tensor x) { return at::equal(x, x.t()) ? x + 1 : x - 1; }, numbers);  // other sizes
   expect_one_graph([](Tensor x) { return at::equal(x, x * 2) ? x + 1 : x - 1; }, numbers);
+}
+
+/// The formula asks whether the largest element is NaN. Ties share the gradient, and so do NaNs.
+TEST(KnownAnswers, GradientsOfExtremes) {
+  const std::vector<std::function<Tensor(Tensor)>> all = {
+      [](Tensor x) { return x.exp().max() * 3; }, [](Tensor x) { return x.exp().min().square(); },
+      [](Tensor x) { return (x * 2).median(); }, [](Tensor x) { return x / x.abs().max(); }};
+  const std::vector<std::pair<int, float>> changes = {{0, 0}, {1, 0}, {2, 9}, {3, std::nanf("")},
+                                                      {4, 0}, {5, -9}};
+  for (const auto& f : all) {
+    reset();
+    const auto fast = compile(f, whole);
+    for (const auto& [seed, value] : changes) {
+      auto x = numbers(seed);
+      if (value != 0) x.view({-1}).slice(0, 4, 7).fill_(value);
+      auto a = x.clone().set_requires_grad(true), b = x.clone().set_requires_grad(true);
+      const auto want = f(a), got = fast(b);
+      EXPECT_EQ(differs(got, want), "") << seed;
+      want.sum().backward();
+      got.sum().backward();
+      EXPECT_EQ(differs(b.grad(), a.grad()), "") << seed;
+    }
+    EXPECT_EQ(counters().graphs, 1);
+  }
 }
 
 TEST(KnownAnswers, AnotherAnswerIsSeen) {

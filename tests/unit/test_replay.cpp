@@ -112,6 +112,37 @@ TEST_P(HostValues, AnArgumentThatIsKept) {
       GetParam());
 }
 
+/// Each call reads another tensor that the code keeps: an input that replays tell, of one program.
+TEST_P(HostValues, TensorsThatKeepChangingAreInputs) {
+  const at::AutoGradMode mode(GetParam());
+  struct Kept {
+    Tensor last, member;
+  };
+  const auto function = [](const Tensor& x, Kept& kept) {
+    const auto y = (x * kept.member).tanh() + kept.last;
+    kept.last = x.detach();
+    return y * kept.member;
+  };
+  Kept mine{at::zeros({3, 4}), at::ones({4})}, theirs{mine.last.clone(), mine.member.clone()};
+  const auto fast = compile([&](Tensor x) { return function(x, theirs); });
+  reset();
+  for (int call = 0; call < 60 && !testing::Test::HasFailure(); ++call) {
+    if (call % 7 == 6) mine.member = at::randn({4}), theirs.member = mine.member.clone();
+    if (call == 41) mine.last = at::randn({1, 4}), theirs.last = mine.last.clone();  // lies otherwise
+    if (call == 51) mine.last = theirs.last = Tensor(mine.member);
+    const auto x = at::randn({3, 4});
+    auto a = x.clone().set_requires_grad(GetParam()), b = x.clone().set_requires_grad(GetParam());
+    const auto want = function(a, mine), got = fast(b);
+    expect_close(got, want, call);
+    expect_close(theirs.last, mine.last, call);
+    if (!GetParam()) continue;
+    want.sum().backward();
+    got.sum().backward();
+    expect_close(b.grad(), a.grad(), call);
+  }
+  EXPECT_LE(counters().graphs, 4);
+}
+
 TEST_P(HostValues, AResultThatIsKeptAtTimes) {
   expect_never_stale(
       [](const Tensor& x, HostState& s) {
@@ -306,6 +337,55 @@ TEST_P(HostValues, NumbersThatKeepChangingAreInputs) {
   }
   EXPECT_EQ(counters().graphs, 2);
   EXPECT_EQ(counters().graph_breaks, 0);
+}
+
+/// Numbers among the arguments: operands become inputs, what decides the way stays a guard or is seen by a
+/// replay.
+TEST_P(HostValues, NumbersInTheArguments) {
+  const bool gradients = GetParam();
+  const at::AutoGradMode mode(gradients);
+  const auto expect_right = [&](auto function, int64_t most_graphs) {
+    const std::function<Tensor(Tensor, double, int64_t)> typed = function;
+    const auto fast = compile(typed);
+    reset();
+    at::manual_seed(5);
+    for (int call = 0; call < 80 && !testing::Test::HasFailure(); ++call) {
+      const double number = call < 4 ? 0.5 : at::rand({}).item<double>();
+      const int64_t whole = call < 6 ? 2 : 1 + call % 4;
+      const auto x = at::randn({5, 4});
+      auto a = x.clone().set_requires_grad(gradients), b = x.clone().set_requires_grad(gradients);
+      const auto want = function(a, number, whole), got = fast(b, number, whole);
+      expect_close(got, want, call);
+      if (!gradients) continue;
+      want.sum().backward();
+      got.sum().backward();
+      expect_close(b.grad(), a.grad(), call);
+    }
+    EXPECT_LE(counters().graphs, most_graphs);
+  };
+  expect_right([](Tensor x, double t, int64_t n) { return (x / t).softmax(-1) * n - t; }, 3);
+  expect_right([](Tensor x, double t, int64_t) { return t > 0.5 ? (x * t).relu() : x.tanh() + t; }, 6);
+  expect_right([](Tensor x, double, int64_t n) { return x.narrow(0, 1, n).exp(); }, 8);
+  expect_right([](Tensor x, double, int64_t) { return x.exp() * 3; }, 1);
+  expect_right([](Tensor x, double t, int64_t n) { return x.sum() * t + x.select(0, n).mean(); }, 8);
+  // In parts the code runs in every call.
+  expect_right(
+      [](Tensor x, double t, int64_t n) {
+        const auto y = x * t;
+        return y.sum().item<double>() > 0 ? y.exp() + n : y.tanh() - t;
+      },
+      12);
+}
+
+TEST(Replay, ANumberThatIsOnlyGivenBack) {
+  const at::NoGradGuard no_grad;
+  const auto fast = compile([](Tensor x, double t) { return std::pair(x.exp(), t * 2); });
+  for (int call = 0; call < 20; ++call) {
+    const auto x = at::randn({3});
+    const auto [y, twice] = fast(x, call);
+    EXPECT_EQ(twice, 2.0 * call);
+    expect_close(y, x.exp(), call);
+  }
 }
 
 /// A literal of another dtype takes another way through type promotion.

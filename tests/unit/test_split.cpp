@@ -152,6 +152,27 @@ TEST_P(Split, ResultsThatAreKept) {
   }
 }
 
+/// A state that each call replaces is an input of the parts: they are compiled once.
+TEST_P(Split, AStateThatEachCallReplaces) {
+  const at::AutoGradMode mode(GetParam());
+  const auto step = [](const Tensor& x, Tensor& state) {
+    const auto y = x * state + x.mean().item<double>();
+    state = (state * 0.9 + y.detach()).tanh();
+    return y.sum().item<double>() > 0 ? y.exp() : y * state;
+  };
+  Tensor mine = at::ones({3}), theirs = at::ones({3});
+  const auto fast = compile([&](Tensor x) { return step(x, theirs); }, in_parts);
+  reset();
+  int64_t graphs = 0;
+  for (int call = 0; call < 40; ++call) {
+    const auto x = at::randn({3}).set_requires_grad(GetParam());
+    expect_near(fast(x), step(x, mine), call);
+    expect_near(theirs, mine, call);
+    if (call == 20) graphs = counters().graphs;
+  }
+  EXPECT_EQ(counters().graphs, graphs);
+}
+
 TEST_P(Split, ThreeBreaksOnManyInputs) {
   expect_as_eager(
       [](const Tensor& x) {
@@ -175,6 +196,40 @@ TEST(SplitFunctions, NumbersThatWereRead) {
     const auto x = at::randn({6});
     expect_near(fast(x), function(x), call);
   }
+}
+
+/// A number that was read is another one in each call: an input of the part after it, not another way.
+TEST_P(Split, NumbersThatWereReadAreInputsOfParts) {
+  const auto function = [](const Tensor& x) {
+    const auto scale = x.abs().max().item<double>();
+    const auto y = (x / scale).exp() * 2;
+    const auto many = (y > 2).sum().item<int64_t>();
+    return y * many + x.sum() * scale - y.mean() / (1 + many);
+  };
+  expect_as_eager(function, GetParam());
+  const at::AutoGradMode mode(GetParam());
+  const auto fast = compile(function, in_parts);
+  const auto call = [&] { return fast(at::randn({4, 5}).set_requires_grad(GetParam())); };
+  reset();
+  for (int i = 0; i < 8; ++i) call();
+  const auto graphs = counters().graphs;
+  EXPECT_EQ(graphs, 3);
+  for (int i = 0; i < 8; ++i) call();
+  EXPECT_EQ(counters().graphs, graphs);
+}
+
+TEST_P(Split, NumbersThatWereReadAndBranches) {
+  expect_as_eager(
+      [](const Tensor& x) {
+        const auto mean = x.mean().item<double>();
+        auto y = x - mean;
+        if (y.select(0, 0).sum().item<double>() > 0) {
+          y = y * y.std().item<double>();
+          return mean > 0 ? y.exp() : y.pow(1 + std::abs(mean));
+        }
+        return y.masked_fill(y < 0, mean) + at::scalar_tensor(mean, x.options().requires_grad(false));
+      },
+      GetParam(), 200);
 }
 
 TEST(SplitFunctions, WhatIsThrownComesAfterWhatWasDone) {
