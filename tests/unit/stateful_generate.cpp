@@ -152,7 +152,7 @@ void add_calls(Random& r, Program& program, uint64_t seed) {
     return type.dtype == at::kHalf || type.dtype == at::kBFloat16;
   });
   const bool gradients = program.kind != Kind::step && r.chance(0.45) && (program.sort == smooth || !halves),
-             grad_mode = gradients || r.chance(0.6);
+             grad_mode = gradients || r.chance(0.6), changes_host = r.chance(0.5);
   const double unrest = r.chance(0.3) ? 0.05 : 0.3;
   for (size_t c = 0; c < count; ++c) {
     Call call;
@@ -161,6 +161,8 @@ void add_calls(Random& r, Program& program, uint64_t seed) {
     call.grad_mode = r.chance(0.06) ? !grad_mode : grad_mode;
     if (gradients)
       call.backward = c && r.chance(0.7) ? program.calls[0].backward : static_cast<Backward>(r.number(0, 3));
+    call.host = c ? program.calls[c - 1].host : r.number(0, 3);
+    if (changes_host && r.chance(0.5)) call.host = r.number(0, 3);
     if (r.chance(0.25)) call.left_out = 1 + r.index(3);
     if (c) call.sources = r.chance(0.2) ? program.calls[0].sources : program.calls[c - 1].sources;
     for (size_t i = 0; i < program.arguments.size(); ++i)
@@ -197,7 +199,7 @@ void add_ops(Random& r, Program& program) {
     Op op{&r.among(rules()), {}, {}};
     // The same again: two results that are equal are still two tensors.
     if (!program.ops.empty() && r.chance(0.06)) op = program.ops.back();
-    if (!(op.rule->sort & program.sort)) continue;
+    if (!(op.rule->sort & program.sort) || (op.rule->decides && program.kind == Kind::step)) continue;
     if (op.operands.empty()) {
       Tensors operands;
       for (int a = 0; a < op.rule->arity; ++a) {

@@ -276,6 +276,7 @@ Callee compiled(const Program& program, const World& world) {
                                .regional = program.kind == Kind::regional,
                                .verify = program.verify,
                                .verify_every = program.verify_every,
+                               .replay = program.decides() ? Replay::every : Replay::automatic,
                                .cache = false};
   const auto cell = world.cells[0];
   const auto function = [cell](Tensors given) { return cell->forward(std::move(given)); };

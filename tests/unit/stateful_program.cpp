@@ -13,6 +13,10 @@ bool Program::draws() const {
   return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.rule->random; });
 }
 
+bool Program::decides() const {
+  return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.rule->decides; });
+}
+
 Tensor run_op(const Op& op, const Tensors& values, size_t index_value, const Mode& mode) {
   Tensors operands;
   for (const size_t v : op.operands) operands.push_back(values[v]);
@@ -174,7 +178,8 @@ std::string Program::text() const {
       out << (a ? ", " : "") << text_of(*this, call.sources[a]);
     out << ")" << backwards[static_cast<size_t>(call.backward)]
         << (call.left_out ? " but by result " + std::to_string(call.left_out - 1) : "") << "  // "
-        << data_names[static_cast<size_t>(call.data)] << " data" << (call.grad_mode ? "" : ", no_grad")
+        << data_names[static_cast<size_t>(call.data)] << " data"
+        << (decides() ? ", host " + std::to_string(call.host) : "") << (call.grad_mode ? "" : ", no_grad")
         << "\n";
   }
   return out.str();

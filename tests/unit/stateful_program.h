@@ -36,6 +36,7 @@ using Watch = std::function<void(const Op&, const Tensors&)>;
 struct Mode {
   bool training = true;
   bool wide = false;  ///< all floating dtypes are float64: the judge's run
+  int64_t host = 0;   ///< what the body's C++ code reads besides its tensors
   const Watch* watch = nullptr;
 };
 
@@ -53,6 +54,7 @@ struct Rule {
   bool random = false;          ///< draws from the generator
   bool changes_a_view = false;  ///< of its first operand
   bool fills = false;           ///< gives all elements one value
+  bool decides = false;         ///< the C++ code goes by values: by a tensor's elements, or the host value
 };
 const std::vector<Rule>& rules();
 
@@ -111,6 +113,7 @@ struct Call {
   Data data = Data::plain;
   bool grad_mode = true;
   Backward backward = Backward::none;
+  int64_t host = 0;     ///< the host value that the body reads in this call
   size_t left_out = 0;  ///< of the backward pass: nobody uses this result, counted from 1; 0: all are used
   std::vector<Source> sources;  ///< one for each argument
   std::vector<Event> before;
@@ -150,6 +153,7 @@ struct Program {
   size_t first_op() const { return index_value() + 1; }
   bool changes_anything() const;
   bool draws() const;
+  bool decides() const;
   Tensors run(Tensors& given, const Tensors& state, const Mode& mode) const;
   std::string text() const;
 };

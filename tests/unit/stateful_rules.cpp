@@ -300,6 +300,40 @@ void add_changes(std::vector<Rule>& all) {
   };
   all.insert(all.end(), rows.begin(), rows.end());
 }
+Tensor repeated(Tensor t, int64_t times) {
+  for (int64_t i = 0; i < times; ++i) t = t + 1;
+  return t;
+}
+
+Tensor until_small(Tensor t) {
+  for (int i = 0; i < 3 && t.max().item<double>() > 2; ++i) t = t - 1;
+  return t;
+}
+
+/// C++ code that goes by values: a number that it keeps (`host`, another one in some calls), elements of
+/// tensors. What it reads is exact: rounding must not decide.
+void add_decisions(std::vector<Rule>& all) {
+  std::vector<Rule> rows = {
+      {"$0 * host", 1, both, Effect::makes, RUN(t[0] * mode.host)},
+      {"$0 - 0.5 * host", 1, both, Effect::makes, RUN(t[0] - 0.5 * static_cast<double>(mode.host))},
+      {"$0.clamp(-2, host)", 1, both, Effect::makes, RUN(t[0].clamp(-2, mode.host))},
+      {"host > 1 ? $0 + $1 : $0.neg()", 2, both, Effect::makes,
+       RUN(mode.host > 1 ? t[0] + t[1] : t[0].neg())},
+      {"host == 1 ? $0.relu_() : $0", 1, both, Effect::changes, RUN(mode.host == 1 ? t[0].relu_() : t[0])},
+      {"$0.mul_(host)", 1, both, Effect::changes, RUN(t[0].mul_(mode.host))},
+      {"repeated($0, host)", 1, both, Effect::makes, RUN(repeated(t[0], mode.host))},
+      {"$0.sum().item<double>() > host ? $0 + 1 : $0 * 2", 1, exact, Effect::makes,
+       RUN(t[0].sum().item<double>() > static_cast<double>(mode.host) ? t[0] + 1 : t[0] * 2)},
+      {"$0 - $0.max().item()", 1, exact, Effect::makes, RUN(t[0] - t[0].max().item())},
+      {"until_small($0)", 1, exact, Effect::makes, RUN(until_small(t[0]))},
+      {"$0.gt(0).any().item<bool>() ? $0.neg_() : $0", 1, exact, Effect::changes,
+       RUN(t[0].gt(0).any().item<bool>() ? t[0].neg_() : t[0])},
+      {"$0.masked_select($1.gt(0)).sum() + $0", 2, exact, Effect::makes,
+       RUN(t[0].masked_select(t[1].gt(0)).sum() + t[0])},
+  };
+  for (auto& row : rows) row.decides = true;
+  all.insert(all.end(), rows.begin(), rows.end());
+}
 #undef RUN
 
 }  // namespace
@@ -312,6 +346,7 @@ const std::vector<Rule>& rules() {
     add_reductions_and_calls(rows);
     add_changes(rows);
     add_side_effects(rows);
+    add_decisions(rows);
     return rows;
   }();
   return all;

@@ -117,8 +117,9 @@ Tensor& Cell::slot(size_t state) {
 Tensors Cell::call(Tensors& given) {
   Tensors state;
   for (size_t i = 0; i < program_->states.size(); ++i) state.push_back(slot(i));
-  return program_->run(given, state,
-                       {.training = is_training(), .wide = wide_, .watch = watch ? &watch : nullptr});
+  return program_->run(
+      given, state,
+      {.training = is_training(), .wide = wide_, .host = host, .watch = watch ? &watch : nullptr});
 }
 
 Stack::Stack(const std::vector<std::shared_ptr<Cell>>& cells) : cells_(cells) {
@@ -271,6 +272,7 @@ void World::call(const Call& call, const Callee& callee) {
   gradients_.clear();
   in_backward_ = false;
   given_ = make_arguments(call);
+  for (const auto& cell : cells) cell->host = call.host;
   at::manual_seed(call.seed);
   {
     const torch::AutoGradMode mode(call.grad_mode);

@@ -22,6 +22,7 @@ class Cell : public torch::nn::Module {
   /// The tensor's place; for parameters the module's own, so that assigning replaces the parameter.
   Tensor& slot(size_t state);
   Watch watch;
+  int64_t host = 0;
 
  private:
   const Program* program_;
