@@ -12,7 +12,6 @@
 #include "capture/host_scalars.h"
 #include "capture/ivalue.h"
 #include "capture/recorder.h"
-#include "capture/replay.h"
 #include "graft/error.h"
 #include "ir/verifier.h"
 #include "support/trained_at_times.h"

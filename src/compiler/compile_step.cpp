@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "capture/module_tree.h"
+#include "compiler/options.h"
 
 namespace graft::detail {
 namespace {
@@ -84,13 +85,6 @@ struct Selection {
   bool same_program(const Selection& other) const { return which == other.which && group == other.group; }
 };
 
-/// A step writes into its parameters, and goes backward: it cannot be replayed, and to watch one takes twice
-/// its memory.
-CompileOptions unreplayed(CompileOptions options) {
-  if (options.replay == Replay::automatic) options.replay = Replay::off;
-  return options;
-}
-
 }  // namespace
 
 struct CompiledTrainingStep::Impl {
@@ -115,7 +109,11 @@ struct CompiledTrainingStep::Impl {
 
   Impl(std::vector<std::shared_ptr<torch::nn::Module>> all, const OptimizerConfig& how,
        const StepOptions& step)
-      : modules(all), optimizer(how), options(step), core(std::move(all), unreplayed(step.compile)) {
+      : modules(all),
+        optimizer(how),
+        options(
+            step),  // It writes into its parameters, and goes backward: to watch one takes twice its memory.
+        core(std::move(all), unreplayed(step.compile)) {
     if (const auto* sgd = std::get_if<SGD>(&optimizer);
         sgd && sgd->nesterov && (sgd->momentum <= 0 || sgd->dampening != 0))
       throw UsageError("[compile_step] SGD with nesterov needs a momentum above 0, and dampening = 0");

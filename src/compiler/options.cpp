@@ -1,8 +1,8 @@
 // The options' names, as Python users and the command line spell them.
+#include "compiler/options.h"
+
 #include <array>
 #include <span>
-
-#include "graft/compile.h"
 
 namespace graft {
 namespace {
@@ -48,6 +48,11 @@ Dynamic dynamic_named(const std::string& name) {
 Replay replay_named(const std::string& name) {
   return choose<Replay, 3>("replay", name,
                            {{{"auto", Replay::automatic}, {"every", Replay::every}, {"off", Replay::off}}});
+}
+
+CompileOptions unreplayed(CompileOptions options) {
+  if (options.replay == Replay::automatic) options.replay = Replay::off;
+  return options;
 }
 
 }  // namespace graft

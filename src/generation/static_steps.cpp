@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "compiler/options.h"
+
 namespace graft::generation {
 namespace {
 
@@ -26,7 +28,7 @@ int64_t bucket_for(int64_t tokens) {
 }  // namespace
 
 Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options) {
-  options.replay = Replay::off;  // no model of ours reads what no guard sees
+  options = unreplayed(std::move(options));  // no model of ours reads what no guard sees
   Runner made;
   made.eager = [model](const ModelInputs& inputs, const auto&) { return model->forward(inputs); };
   made.compiled = [model, options]() -> AdapterModelCall {
@@ -37,7 +39,7 @@ Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options) {
 }
 
 Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options) {
-  options.replay = Replay::off;  // no model of ours reads what no guard sees
+  options = unreplayed(std::move(options));  // no model of ours reads what no guard sees
   Runner made;
   made.model = model->base_model();
   made.eager = [model](const ModelInputs& inputs, const auto& names) {

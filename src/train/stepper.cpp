@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "compiler/options.h"
 #include "distributed/connected.h"
 #include "graft/compile_step.h"
 #include "train/precision.h"
@@ -21,12 +22,6 @@ std::function<at::Tensor(const ModelInputs&)> loss_of(const Subject& subject,
   return [forward = forward_under_autocast(subject, arguments)](const ModelInputs& inputs) {
     return forward(inputs).loss;
   };
-}
-
-/// No model of ours reads what no guard sees.
-CompileOptions unreplayed(CompileOptions options) {
-  options.replay = Replay::off;
-  return options;
 }
 
 class InParts : public Stepper {
