@@ -143,6 +143,10 @@ int64_t parts_wanted(const Kernel& kernel, const Plan& plan) {
     wanted =
         std::max(wanted, reduced / std::max<int64_t>(streams_at_a_time / std::max<int64_t>(streams, 1), 4));
   }
+  // With several phases each part of the later ones combines what all parts before it left: more parts than a
+  // part has rows would be more of that than of the work itself.
+  if (kernel.phases > 1)
+    while (wanted > 1 && 2 * wanted * wanted > reduced) wanted /= 2;
   return wanted;
 }
 

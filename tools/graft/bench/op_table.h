@@ -34,8 +34,9 @@ OpInput flags(const std::string& name, const std::vector<int64_t>& shape);
 enum OpTraits : unsigned {
   usual = 0,
   no_half = 1,  ///< eager has it in float32 and float64 only
-  breaks = 2,   ///< reads values on the host: several graphs, and no error
-  chaotic = 4,  ///< a rounding changes the result: what is compared is its kind and its size
+  breaks =
+      2,  ///< reads values on the host, or memory past the dispatcher: several graphs or none, and no error
+  chaotic = 4,  ///< roundings change the result: what is compared is its kind and its size
 };
 
 struct Op {
