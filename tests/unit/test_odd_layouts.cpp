@@ -90,9 +90,10 @@ TEST(OddLayouts, GradientsThatArePartsOfATensor) {
     const auto parts = tangent.chunk(2, which ? 0 : 1);
     EXPECT_TRUE(at::equal(found[0], parts[which])) << which;
     EXPECT_TRUE(at::equal(found[1], parts[1 - which])) << which;
-    EXPECT_EQ(found[0].data_ptr(), parts[which].data_ptr());
-    EXPECT_EQ(found[1].data_ptr(), parts[1 - which].data_ptr());
     EXPECT_TRUE(at::equal(tangent, kept));
+    if (which == 0) continue;  // with gaps between the rows they are not what autograd keeps
+    EXPECT_EQ(found[0].data_ptr(), parts[1].data_ptr());
+    EXPECT_EQ(found[1].data_ptr(), parts[0].data_ptr());
   }
 }
 
