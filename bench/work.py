@@ -1,38 +1,51 @@
-"""Python's side of a bench row: the work itself, eager or under torch.compile. tools/graft/bench/model_work.cpp and op_work.cpp are the same in C++."""
+"""Python's side of a bench row: the work itself, eager or under torch.compile. tools/graft/bench/model_work.cpp and op_work.cpp are the same in C++; op_table.py has the ops."""
 import json
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import devices
+from op_table import OPS
 
-OPS = {
-    "pointwise": lambda x, y, z: F.gelu(x) * y + z,
-    "layer_norm": lambda x, weight, bias: F.layer_norm(x, x.shape[-1:], weight, bias),
-    "rms_norm": lambda x, weight: F.rms_norm(x, x.shape[-1:], weight, 1e-6),
-    "softmax": lambda x: torch.softmax(x, -1),
-    "cross_entropy": lambda x, target: F.cross_entropy(x, target),
-}
+
+def gradient_like(out):
+    """Gradients of a result: any numbers that are neither equal nor random, so that nothing cancels out."""
+    return (torch.arange(out.numel(), dtype=torch.float64) * 0.7).cos().reshape(out.shape).to(out.dtype)
 
 
 class OpWork:
-    """One op over tensors, without gradients."""
+    """One op over tensors: forward, or forward and backward where some of them are trained."""
 
-    def __init__(self, folder, op, names, how):
-        tensors = load_file(folder / "inputs.safetensors")
-        self.inputs = [tensors[name].clone() for name in names]
-        self.op = torch.compile(OPS[op]) if how == "compile" else OPS[op]
-        self.out = None
+    def __init__(self, request):
+        tensors = load_file(Path(request["folder"]) / "inputs.safetensors")
+        self.trained = request["trained"]
+        self.inputs = {name: tensors[name].clone().requires_grad_(name in self.trained) for name in request["inputs"]}
+        op = OPS[request["work"]]
+        if request["how"] == "compile":
+            torch._dynamo.reset()  # what an earlier row has left
+        self.op = devices.compiled(op, request["how"])
+        self.given = [gradient_like(out) if out.requires_grad else None for out in listed(op(list(self.inputs.values())))] if self.trained else []
+        self.out = ()
 
     def call(self):
-        self.out = None
-        with torch.no_grad():
-            self.out = self.op(*self.inputs)
+        self.out = ()
+        for name in self.trained:
+            self.inputs[name].grad = None
+        with torch.set_grad_enabled(bool(self.trained)):
+            self.out = listed(self.op(list(self.inputs.values())))
+        if self.trained:
+            roots = [(out, given) for out, given in zip(self.out, self.given) if given is not None]
+            torch.autograd.backward([out for out, _ in roots], [given for _, given in roots])
 
     def outputs(self):
-        return {"out": self.out}
+        found = {f"out{place}": out.detach() for place, out in enumerate(self.out)}
+        gradients = {"grad." + name: self.inputs[name].grad for name in self.trained}
+        return found | {name: gradient for name, gradient in gradients.items() if gradient is not None}
+
+
+def listed(out):
+    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 
 def compiled_model(model, how):
@@ -115,7 +128,7 @@ def base_model(request):
 
 
 def load(request):
-    folder, work, how = Path(request["folder"]), request["work"], request["how"]
+    work, how = request["work"], request["how"]
     if how == "gemm":
         import gemm_work
 
@@ -136,18 +149,19 @@ def load(request):
         return decode_work.load(request)
     if work == "step":
         return StepWork(base_model(request).train(), request)
-    return OpWork(folder, work, request["inputs"], how)
+    return OpWork(request)
 
 
 def prepare():
     """Makes torch.compile's precompiled headers, which all programs of a user share."""
-    torch.compile(OPS["softmax"])(torch.ones(4, 4))
+    torch.compile(OPS["softmax"])([torch.ones(4, 4)])
 
 
 def random_tensor(wanted):
     if "below" in wanted:
-        return torch.randint(wanted["below"], wanted["shape"])
-    return torch.randn(wanted["shape"]).to(getattr(torch, wanted["dtype"]))
+        return torch.randint(wanted["below"], wanted["shape"]).to(getattr(torch, wanted["dtype"]))
+    made = torch.empty(wanted["shape"]).uniform_(wanted["low"], wanted["high"]) if "low" in wanted else torch.randn(wanted["shape"])
+    return made.to(getattr(torch, wanted["dtype"]))
 
 
 def make_files(request):

@@ -15,6 +15,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ir/graph.h"
@@ -39,6 +40,9 @@ struct PartitionOptions {
   /// True: computes again also what no kernel of the backward can take in passing, because a matrix product
   /// or the like reads it from memory. Fewer bytes are saved, and the backward writes more.
   bool recompute_materialized = false;
+  /// Whether a call is one of a library, which costs as much the second time, whatever it computes: it is
+  /// saved from, not run again. Empty: none is. (Views and creations are not asked about.)
+  std::function<bool(const ir::Node&)> is_library_call = {};
 };
 
 struct Partition {

@@ -37,17 +37,6 @@ bool fuses(const Node& producer, const Node& consumer) {
 /// part, which rounds nothing in between.
 bool asks_for_exact_halves(const Node& node) { return !ir::exact_halves(node).empty(); }
 
-/// Cheap in itself, wherever it stands. Reductions are not: they read much, and what they give is small. Nor
-/// is a copy from one device to another.
-bool is_cheap(const Node& node) {
-  if (ir::must_run(node)) return false;
-  const auto inputs = node.inputs();
-  if (std::ranges::any_of(inputs,
-                          [&](const Value* v) { return v->type().device != node.output().type().device; }))
-    return false;
-  return is_one_of(kind_of(node.op()), {OpKind::pointwise, OpKind::view, OpKind::creation, OpKind::gather});
-}
-
 bool is_free(const Node& node) { return is_one_of(kind_of(node.op()), {OpKind::view, OpKind::creation}); }
 
 class Chooser {
@@ -85,6 +74,19 @@ class Chooser {
     marks[at] = true;
     const auto inputs = nodes_[at]->inputs();
     mark_needed({inputs.begin(), inputs.end()}, marks);
+  }
+
+  /// Cheap in itself, wherever it stands. Reductions are not: they read much, and what they give is small.
+  /// Nor is a copy from one device to another, nor what is a call of a library.
+  bool is_cheap(const Node& node) const {
+    if (ir::must_run(node)) return false;
+    const auto inputs = node.inputs();
+    if (std::ranges::any_of(inputs,
+                            [&](const Value* v) { return v->type().device != node.output().type().device; }))
+      return false;
+    if (is_free(node)) return true;
+    return is_one_of(kind_of(node.op()), {OpKind::pointwise, OpKind::gather}) &&
+           !(options_.is_library_call && options_.is_library_call(node));
   }
 
   bool uses_backward_value(const Node& node) const {

@@ -78,7 +78,7 @@ def test_without_python(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--suite", "vision"], ["cpu", "gpu", "adapters", "decode", "train", "comes with its part"]),
+        (["--suite", "vision"], ["cpu", "ops", "gpu", "adapters", "decode", "train", "comes with its part"]),
         (["--device", "cuda"], ["--device", "adapters"]),
         (["--contenders", "nobody", "--only", ROW], ["nobody", '"graft eager"']),
         (["--only", "llama9"], ["llama9", "llama6-forward"]),
@@ -97,6 +97,7 @@ def test_wrong_usage(arguments, words):
 def test_help_and_rows():
     help_text = bench("--help")
     assert help_text.returncode == 0 and "Example:" in help_text.stdout and "--worker" not in help_text.stdout
+    assert "--suite ops" in help_text.stdout
     rows = bench("--list").stdout.split()
     assert ROW in rows and len(rows) == len(set(rows)) == 28
     assert bench("--list", "--only", "bert,micro-softmax").stdout.split() == [

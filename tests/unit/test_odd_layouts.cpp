@@ -53,6 +53,61 @@ TEST(OddLayouts, GradientOfSoftmaxWithAnExpandedTangent) {
   }
 }
 
+// Lines of memory far apart, a known step apart, and from the last to the first; no extent is a multiple of a
+// vector or of a block.
+TEST(OddLayouts, TransposedReversedAndStepped) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kChar, at::kBool})
+    for (const auto& [rows, columns] : {std::pair(3, 70), {130, 201}, {65, 64}, {1, 129}, {300, 5}}) {
+      const auto eager = [](Tensor x, Tensor y) {
+        auto stepped = x.clone();
+        stepped.slice(1, 1, x.size(1), 3).copy_(y.slice(1, 0, (x.size(1) + 1) / 3));
+        return Tensors{x.t().contiguous(),
+                       x.flip({1}),
+                       x.flip({0, 1}).t().contiguous(),
+                       x.slice(1, 0, x.size(1), 2).clone(),
+                       at::stack({x, y}, -1),
+                       x.unsqueeze(0).expand({3, -1, -1}).permute({2, 0, 1}).contiguous(),
+                       stepped};
+      };
+      const auto fast = compile(eager, plain());
+      const auto x = (at::randn({rows, columns}) * 50).to(dtype),
+                 y = (at::randn({rows, columns}) * 50).to(dtype);
+      const auto got = fast(x, y), want = eager(x, y);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(at::equal(got[i], want[i])) << i << " of " << dtype << " " << x.sizes();
+    }
+}
+
+// Each was copied where the first was not: parts of one tensor that do not overlap are gradients as they are.
+TEST(OddLayouts, GradientsThatArePartsOfATensor) {
+  const auto fast =
+      compile([](Tensor x, Tensor y) { return Tensors{at::cat({x, y}, 1), at::cat({y, x}, 0)}; }, plain());
+  for (const size_t which : {0, 1}) {
+    const auto x = at::randn({4, 6}).requires_grad_(), y = at::randn({4, 6}).requires_grad_();
+    const auto tangent = at::randn(which ? at::IntArrayRef{8, 6} : at::IntArrayRef{4, 12});
+    const auto kept = tangent.clone();
+    const auto found = torch::autograd::grad({fast(x, y)[which]}, {x, y}, {tangent});
+    const auto parts = tangent.chunk(2, which ? 0 : 1);
+    EXPECT_TRUE(at::equal(found[0], parts[which])) << which;
+    EXPECT_TRUE(at::equal(found[1], parts[1 - which])) << which;
+    EXPECT_TRUE(at::equal(tangent, kept));
+    if (which == 0) continue;  // with gaps between the rows they are not what autograd keeps
+    EXPECT_EQ(found[0].data_ptr(), parts[1].data_ptr());
+    EXPECT_EQ(found[1].data_ptr(), parts[0].data_ptr());
+  }
+}
+
+// Of what overlaps, the second is a copy: it is added to in place.
+TEST(OddLayouts, GradientsThatOverlapAreMemoryOfTheirOwn) {
+  const auto eager = [](Tensor x, Tensor y) { return x + y.t(); };
+  const auto fast = compile(eager, plain());
+  const auto x = at::randn({5, 5}).requires_grad_(), y = at::randn({5, 5}).requires_grad_();
+  const auto tangent = at::randn({5, 5});
+  for (int call = 0; call < 2; ++call) fast(x, y).backward(tangent.clone());
+  EXPECT_TRUE(at::equal(x.grad(), 2 * tangent));
+  EXPECT_TRUE(at::equal(y.grad(), 2 * tangent.t()));
+}
+
 TEST(OddLayouts, NormalisationsOfExpandedTensors) {
   const auto eager = [](Tensor x, Tensor w) {
     const auto rows = w.expand({x.size(0), x.size(1)});

@@ -60,6 +60,20 @@ TEST(Partition, WhatIsCheapIsRunAgain) {
   EXPECT_EQ(saving.recomputed, 0u);
 }
 
+// Was computed twice: the second time costs a library as much as the first.
+TEST(Partition, WhatALibraryComputesIsNotRunAgain) {
+  const auto joint = ir::parse(R"(graph(%0 "x": f32[4, 8], %1 "t": f32[4, 8]) {
+  %2: f32[4, 8], %3: f32[4, 8] = aten::log_sigmoid_forward(self=%0)
+  %4: f32[4, 8] = aten::log_sigmoid_backward(grad_output=%1, self=%0, buffer=%3)
+  return (%2, %4)
+}
+)");
+  EXPECT_EQ(partition(joint, 1, {1}).recomputed, 1u);
+  const auto made = partition(joint, 1, {1}, {.is_library_call = [](const ir::Node&) { return true; }});
+  EXPECT_EQ(made.recomputed, 0u);
+  EXPECT_EQ(made.saved_bytes, 4 * 8 * 4);
+}
+
 TEST(Partition, InputsAreTakenAsTheyAreAndViewsAreMadeAgain) {
   const auto joint = ir::parse(R"(graph(%0 "w": f32[8, 8], %1 "x": f32[4, 8], %2 "t": f32[4, 8]) {
   %3: f32[8, 8]{1, 8} = aten::t(self=%0)

@@ -106,6 +106,17 @@ TEST(SplitReductions, SeveralPhasesOfFewRows) {
 )");
 }
 
+// Each part of a later phase combines what all parts before it left: once that was most of the work.
+TEST(SplitReductions, SeveralPhasesOfColumns) {
+  for (const char* op : {"_softmax", "_log_softmax"})
+    expect_split(replaced(R"(graph(%0 "x": f32[1024, 201]) {
+  %1: f32[1024, 201] = aten::OP(self=%0, dim=0, half_to_float=false)
+  return (%1)
+}
+)",
+                          "OP", op));
+}
+
 TEST(SplitReductions, FewColumns) {
   // 21 columns: a whole vector and some over; 5: no whole one.
   for (const char* columns : {"5", "21", "64"})

@@ -204,23 +204,34 @@ void run(const BenchFlags& flags) {
   }
   check_contenders(rows, settings);
   document["rows"] = ordered_json::array();
+  const auto write_files = [&] {
+    if (!flags.json.empty())
+      io::write_file_atomically(flags.json,
+                                document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    if (!flags.html.empty()) io::write_file_atomically(flags.html, html_of(document));
+  };
+  KeptProcesses kept;
+  auto written = std::chrono::steady_clock::now();
   for (const auto& together : grouped(rows)) {
     const auto done = document["rows"].size();
     const auto where =
         "[" + std::to_string(done + together.size()) + "/" + std::to_string(rows.size()) + "] ";
     auto measured =
-        measure(together, settings, [&](const std::string& what) { std::cerr << where + what + "\n"; });
+        measure(together, settings, kept, [&](const std::string& what) { std::cerr << where + what + "\n"; });
     for (size_t i = 0; i < together.size(); ++i) {
       add_statistics(together[i], measured[i]);
       add_over(together[i], document["rows"], measured[i]);
       document["rows"].push_back(measured[i]);
     }
-    // After every group: whoever stops a long run keeps what there is.
-    if (!flags.json.empty())
-      io::write_file_atomically(flags.json,
-                                document.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-    if (!flags.html.empty()) io::write_file_atomically(flags.html, html_of(document));
+    // While it goes on: whoever stops a long run keeps what there is. Rows of milliseconds need not be
+    // written one by one: the files are as long as all rows before.
+    if (together.front().quick && std::chrono::steady_clock::now() - written < std::chrono::seconds(10))
+      continue;
+    write_files();
+    written = std::chrono::steady_clock::now();
   }
+  kept.clear();
+  write_files();
   std::cout << text_of(document) << std::flush;
   if (const auto errors = errors_in(document); errors > 0)
     throw Error("[bench] " + std::to_string(errors) + " measurements failed; the table says which");
@@ -231,7 +242,7 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure: cpu, gpu, adapters, decode or train")
+  command->add_option("--suite", flags->suite, "What to measure: cpu, ops, gpu, adapters, decode or train")
       ->capture_default_str();
   command
       ->add_option(
@@ -271,8 +282,9 @@ void add_bench(CLI::App& app) {
       ->add_option("--model", flags->model,
                    "Suite decode: the weights of this GGUF file, in float32 (default: random ones)")
       ->check(CLI::ExistingFile);
-  command->add_flag("--tiny", flags->tiny,
-                    "Models of no size: for tests of the harness, not for figures (all suites but cpu)");
+  command->add_flag(
+      "--tiny", flags->tiny,
+      "Models of no size: for tests of the harness, not for figures (all suites but cpu and ops)");
   command->add_flag("--list", flags->list,
                     "Print the names of the rows and measure nothing; --json then writes what each row is");
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")
@@ -280,7 +292,8 @@ void add_bench(CLI::App& app) {
   command->footer(
       "Example:\n  graft bench --against python --only llama6 --html report.html\n  graft bench --chart "
       "bench.svg cpu.json adapters.json --only llama6-forward\n  graft bench --suite gpu --against python "
-      "--only 1b-forward --html gpu.html\n\nBoth sides read the same "
+      "--only 1b-forward --html gpu.html\n  graft bench --suite ops --only "
+      "softmax,layer_norm-bfloat16\n\nBoth sides read the same "
       "files, "
       "in processes of their own that take turns. docs/benchmarks.md says how to read the table.");
   command->callback([flags] { run(*flags); });

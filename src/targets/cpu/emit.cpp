@@ -93,8 +93,11 @@ class KernelEmitter : ScatterEmitter {
       return;
     }
     if (plan_.vector_dim >= 0 && !plan_.rows) {
-      block = b_.CreateURem(rest, b_.getInt64(plan_.blocks));
-      rest = b_.CreateUDiv(rest, b_.getInt64(plan_.blocks));
+      const int64_t inner = plan_.across ? plan_.tasks / plan_.blocks : plan_.blocks;
+      auto* low = b_.CreateURem(rest, b_.getInt64(static_cast<uint64_t>(inner)));
+      auto* high = b_.CreateUDiv(rest, b_.getInt64(static_cast<uint64_t>(inner)));
+      block = plan_.across ? high : low;
+      rest = plan_.across ? low : high;
     }
     define_kept(rest);
     if (plan_.vector_dim < 0 || plan_.rows) {

@@ -10,6 +10,9 @@ using codegen::Kernel;
 using codegen::Op;
 
 constexpr int kWidest = 64;  // lanes
+// Elements from one line of memory to another, at least. A core's caches keep so many lines even if they all
+// start at the same place of a page.
+constexpr int64_t elements_apart = 64, lines_at_a_time = 64;
 
 /// The largest that is not above it.
 int power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
@@ -57,10 +60,10 @@ int width_of_columns(const Kernel& kernel, const Host& host, int usual) {
   return std::clamp(width, usual, std::max(usual, kWidest));
 }
 
-/// Affine in this variable, whatever the others are in.
-bool is_contiguous(const codegen::Index& index, int dim) {
+/// Affine in this variable, whatever the others are in, with neighbours side by side in memory.
+bool is_contiguous(const codegen::Index& index, int dim, int64_t step = 1) {
   const auto& terms = index.terms();
-  return index.coefficient(dim) == 1 && std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
+  return index.coefficient(dim) == step && std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
            return term.atom->kind == codegen::Atom::Kind::variable || !term.atom->inside.uses(dim);
          });
 }
@@ -94,9 +97,21 @@ double cost_of(const Kernel& kernel, int dim) {
       cost += 0.2;
       continue;
     }
-    cost += is_contiguous(i.index, dim) ? 1 : 6;
+    const bool reversed = is_contiguous(i.index, dim, -1) && i.guard < 0 && i.indirect.empty();
+    cost += is_contiguous(i.index, dim) ? 1 : reversed ? 1.5 : 6;
   }
   return cost;
+}
+
+/// Whether the kernel goes through some tensor by lines of memory that are far apart along the vector's
+/// dimension, each of which holds what the next point of another dimension needs.
+bool goes_across(const Kernel& kernel, int vector_dim) {
+  int last = static_cast<int>(kernel.dims.size()) - 1;
+  last -= last == vector_dim ? 1 : 0;
+  return last >= 0 && std::any_of(kernel.code.begin(), kernel.code.end(), [&](const auto& i) {
+           return (i.op == Op::load || i.op == Op::store) && i.indirect.empty() &&
+                  i.index.coefficient(vector_dim) >= elements_apart && is_contiguous(i.index, last);
+         });
 }
 
 // Fewer tasks than this are few. A number of its own, not the machine's threads: the order of a sum must not
@@ -143,6 +158,10 @@ int64_t parts_wanted(const Kernel& kernel, const Plan& plan) {
     wanted =
         std::max(wanted, reduced / std::max<int64_t>(streams_at_a_time / std::max<int64_t>(streams, 1), 4));
   }
+  // With several phases each part of the later ones combines what all parts before it left: more parts than a
+  // part has rows would be more of that than of the work itself.
+  if (kernel.phases > 1)
+    while (wanted > 1 && 2 * wanted * wanted > reduced) wanted /= 2;
   return wanted;
 }
 
@@ -260,9 +279,11 @@ Plan plan(const Kernel& kernel, const Host& host, const Tuning& tuning) {
     const int64_t whole = (dim.extent + made.width - 1) / made.width * made.width;
     const int64_t stretch =
         std::clamp(dim.extent * made.tasks / many_tasks, shortest_stretch, longest_stretch);
-    const int64_t target = reduced == 1 || whole_rows ? std::max<int64_t>(made.width, tuning.block)
-                           : scatters                 ? std::max<int64_t>(made.width, stretch)
-                                                      : made.width;
+    made.across = reduced == 1 && !scatters && goes_across(kernel, made.vector_dim);
+    const int64_t target = made.across                  ? std::max<int64_t>(made.width, lines_at_a_time)
+                           : reduced == 1 || whole_rows ? std::max<int64_t>(made.width, tuning.block)
+                           : scatters                   ? std::max<int64_t>(made.width, stretch)
+                                                        : made.width;
     made.block = std::min(whole, (target + made.width - 1) / made.width * made.width);
     made.blocks = (dim.extent + made.block - 1) / made.block;
     made.tasks *= made.blocks;

@@ -14,9 +14,12 @@ struct Plan {
   int width = 1;       ///< lanes
   int64_t block = 1;   ///< of a kept vector dimension: elements per task, a multiple of the width
   int64_t blocks = 1;  ///< tasks along it
-  int64_t tasks = 1;   ///< in all: kept dimensions other than the vector's, times blocks
-  int64_t work = 1;    ///< instructions times points, per task: to decide how many tasks a thread gets
-  bool rows = false;   ///< the vector dimension is a reduced one
+  /// Neighbouring tasks are neighbours in the other dimensions, not along this one: what is read or written
+  /// there lies in the lines of memory that the task before has touched (a transposed copy).
+  bool across = false;
+  int64_t tasks = 1;  ///< in all: kept dimensions other than the vector's, times blocks
+  int64_t work = 1;   ///< instructions times points, per task: to decide how many tasks a thread gets
+  bool rows = false;  ///< the vector dimension is a reduced one
 
   /// Where there are few tasks and each is long, a reduced dimension is distributed, too. The kernel then
   /// runs in stages: one for each phase, in which every part of every task leaves what its reductions came to

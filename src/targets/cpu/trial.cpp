@@ -225,8 +225,9 @@ class Sampler {
     int64_t block = 0, rest = task;
     const bool kept_vector = plan_.vector_dim >= 0 && !plan_.rows;
     if (kept_vector) {
-      block = rest % plan_.blocks;
-      rest /= plan_.blocks;
+      const int64_t inner = plan_.across ? plan_.tasks / plan_.blocks : plan_.blocks;
+      block = plan_.across ? rest / inner : rest % inner;
+      rest = plan_.across ? rest % inner : rest / inner;
     }
     std::vector<Position> row(kernel_.dims.size());
     for (size_t d = kernel_.dims.size(); d-- > 0;) {

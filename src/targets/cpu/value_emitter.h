@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <vector>
@@ -289,11 +290,14 @@ class ValueEmitter {
     return varies ? vector_index(index) : scalar_index(index);
   }
 
-  bool contiguous(const Index& index) const {
-    if (index.coefficient(plan_.vector_dim) != 1) return false;
+  bool contiguous(const Index& index) const { return step_of(index) == 1; }
+
+  /// How far from one lane's place the next one's is, where that is the same for all.
+  std::optional<int64_t> step_of(const Index& index) const {
     for (const auto& term : index.terms())
-      if (term.atom->kind != Atom::Kind::variable && term.atom->inside.uses(plan_.vector_dim)) return false;
-    return true;
+      if (term.atom->kind != Atom::Kind::variable && term.atom->inside.uses(plan_.vector_dim))
+        return std::nullopt;
+    return index.coefficient(plan_.vector_dim);
   }
 
   // --- memory
@@ -322,6 +326,8 @@ class ValueEmitter {
       return to_register(b_, dtype, raw);
     }
     if (!scattered && varies) return masked_load(i, dtype, base, guard, scalar_index(i.index), width_);
+    if (const auto step = step_of(i.index); step && varies && !guard && places.empty())
+      return to_register(b_, dtype, stepped_load(element, base, scalar_index(i.index), *step, dtype));
     Value* at = varies ? vector_index(i.index) : splat_index(scalar_index(i.index));
     for (size_t k = 0; k < places.size(); ++k) {
       auto* g = guard && places[k]->getType()->isVectorTy() ? widened(guard) : guard;
@@ -342,6 +348,45 @@ class ValueEmitter {
       lanes = b_.CreateInsertElement(lanes, x, static_cast<uint64_t>(lane));
     }
     return to_register(b_, dtype, lanes);
+  }
+
+  /// Lanes at places that lie a known step apart: their addresses differ by constants, which cost nothing, as
+  /// opposed to numbers taken out of a vector one by one.
+  Value* stepped_load(llvm::Type* element, Value* base, Value* first, int64_t step, DType dtype) {
+    const llvm::Align align(static_cast<uint64_t>(ir::size_of(dtype)));
+    auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(width_));
+    if (step == -1)
+      return b_.CreateVectorReverse(
+          b_.CreateAlignedLoad(type, b_.CreateGEP(element, base, last_lane(first)), align));
+    auto* from = b_.CreateGEP(element, base, first);
+    Value* lanes = llvm::PoisonValue::get(type);
+    for (int lane = 0; lane < width_; ++lane)
+      lanes = b_.CreateInsertElement(lanes,
+                                     b_.CreateAlignedLoad(element, lane_of(element, from, step, lane), align),
+                                     static_cast<uint64_t>(lane));
+    return lanes;
+  }
+
+  void stepped_store(llvm::Type* element, Value* base, Value* first, int64_t step, DType dtype,
+                     Value* lanes) {
+    const llvm::Align align(static_cast<uint64_t>(ir::size_of(dtype)));
+    if (step == -1) {
+      b_.CreateAlignedStore(b_.CreateVectorReverse(lanes), b_.CreateGEP(element, base, last_lane(first)),
+                            align);
+      return;
+    }
+    auto* from = b_.CreateGEP(element, base, first);
+    for (int lane = 0; lane < width_; ++lane)
+      b_.CreateAlignedStore(b_.CreateExtractElement(lanes, static_cast<uint64_t>(lane)),
+                            lane_of(element, from, step, lane), align);
+  }
+
+  /// Where places go down, the last lane is the first in memory.
+  Value* last_lane(Value* first) {
+    return b_.CreateSub(first, b_.getInt64(static_cast<uint64_t>(width_ - 1)));
+  }
+  Value* lane_of(llvm::Type* element, Value* from, int64_t step, int lane) {
+    return b_.CreateGEP(element, from, b_.getInt64(static_cast<uint64_t>(step * lane)));
   }
 
   Value* masked_load(const Instruction&, DType dtype, Value* base, Value* mask, Value* at, int width) {
@@ -397,6 +442,10 @@ class ValueEmitter {
                     : to_memory(b_, kernel_.code[static_cast<size_t>(i.args[0])].dtype, dtype, x);
     if (!varies || contiguous(i.index)) {
       b_.CreateAlignedStore(raw, b_.CreateGEP(element, base, scalar_index(i.index)), align);
+      return;
+    }
+    if (const auto step = step_of(i.index)) {
+      stepped_store(element, base, scalar_index(i.index), *step, dtype, raw);
       return;
     }
     auto* at = vector_index(i.index);

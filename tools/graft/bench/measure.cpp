@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTurnSeconds = 0.3;
+constexpr double kTurnSeconds = 0.3, kQuickTurnSeconds = 0.01;
 constexpr int64_t kFewestCalls = 2, kMostCalls = 200;
 // A first call that is over quickly is measured again, in a new process: one sample of a second says little.
 constexpr int kStarts = 3;
@@ -63,7 +63,7 @@ std::vector<Contender> contenders_of(const Row& row, const Settings& settings) {
                      .how = "compile",
                      .python = true,
                      .compiled = true,
-                     .may_fail = row.adapters.any()});
+                     .may_fail = row.adapters.any() || row.quick});
     if (row.modes)
       for (const std::string mode : kModes)
         all.push_back({.name = "compile " + mode,
@@ -91,7 +91,7 @@ std::string text_of(double seconds) {
   return text;
 }
 
-std::unique_ptr<Child> start(const Settings& settings, const fs::path& folder, const Contender& who,
+std::shared_ptr<Child> start(const Settings& settings, const fs::path& folder, const Contender& who,
                              const fs::path& cache) {
   const std::vector<std::string> command =
       who.python ? std::vector<std::string>{settings.python, "-u", settings.peer}
@@ -101,14 +101,15 @@ std::unique_ptr<Child> start(const Settings& settings, const fs::path& folder, c
                                                        {"TORCHINDUCTOR_CACHE_DIR", cache.string()},
                                                        {"HF_HUB_OFFLINE", "1"},
                                                        {"TOKENIZERS_PARALLELISM", "false"}};
-  return std::make_unique<Child>(who.name, command, environment, folder / (who.name + ".log"));
+  return std::make_shared<Child>(who.name, command, environment, folder / (who.name + ".log"));
 }
 
 class RowRun {
  public:
-  RowRun(const Row& row, const Settings& settings, const Progress& progress)
+  RowRun(const Row& row, const Settings& settings, KeptProcesses& kept, const Progress& progress)
       : row_(row),
         settings_(settings),
+        kept_(kept),
         progress_(progress),
         folder_(settings.scratch / row.name),
         all_(wanted_of(contenders_of(row, settings), settings)) {
@@ -139,8 +140,14 @@ class RowRun {
     for (const auto& who : all_) {
       const auto child = running_.find(who.name);
       if (child == running_.end()) continue;
-      const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
-      found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
+      try {
+        const auto reply = child->second->ask({{"do", "run"}, {"calls", calls_[who.name]}});
+        found_[who.name]["turns_ms"].push_back(reply.at("times_ms"));
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const Error& error) {
+        drop(who, error);
+      }
     }
   }
 
@@ -160,14 +167,30 @@ class RowRun {
     for (auto& [name, child] : running_) {
       try {
         found_[name].update(child->ask({{"do", "facts"}}));
-        child->quit();
+        end(*child);
       } catch (const Interrupted&) {
         throw;
       } catch (const Error& error) {
         found_[name]["error"] = error.what();
+        kept_.erase(name);
       }
     }
     running_.clear();
+  }
+
+  /// A process for the row; for a quick one that of the row before, if there is one.
+  std::shared_ptr<Child> start(const Contender& who, const fs::path& cache) {
+    if (!row_.quick) return bench::start(settings_, folder_, who, cache);
+    auto& child = kept_[who.name];
+    if (!child) {
+      auto name = who.name + "-cache";
+      std::ranges::replace(name, ' ', '-');
+      child = bench::start(settings_, settings_.scratch, who, settings_.scratch / name);
+    }
+    return child;
+  }
+  void end(Child& child) const {
+    if (!row_.quick) child.quit();
   }
 
   const Contender& reference() const {
@@ -183,7 +206,7 @@ class RowRun {
 
   /// Python writes the files where it takes part, as checkpoints come from transformers in life; else graft.
   void make_files() {
-    const auto child = start(settings_, folder_, reference(), folder_ / "no-cache");
+    const auto child = start(reference(), folder_ / "no-cache");
     child->ask({{"do", "make"},
                 {"folder", folder_},
                 {"config", row_.config},
@@ -193,14 +216,14 @@ class RowRun {
                 {"adapters", row_.adapters.count},
                 {"device", row_.place.device},
                 {"dtype", row_.place.dtype}});
-    child->quit();
+    end(*child);
   }
 
   /// A new process with the work loaded, and its first call done.
-  std::unique_ptr<Child> first_call(const Contender& who, const fs::path& cache, const char* kind) {
+  std::shared_ptr<Child> first_call(const Contender& who, const fs::path& cache, const char* kind) {
     std::vector<std::string> names;
     for (const auto& [name, wanted] : row_.inputs.items()) names.push_back(name);
-    auto child = start(settings_, folder_, who, cache);
+    auto child = start(who, cache);
     const auto& adapters = row_.adapters;
     child->ask({{"do", "load"},
                 {"folder", folder_},
@@ -216,20 +239,22 @@ class RowRun {
                 {"model_file", row_.model_file},
                 {"device", row_.place.device},
                 {"dtype", row_.place.dtype},
+                {"trained", row_.trained},
                 {"gradients", adapters.peft_gradients_right || !settings_.against_python}});
     const auto reply = child->ask({{"do", "first_call"}});
     const auto seconds = reply.at("seconds").get<double>();
     auto& found = found_[who.name];
     found["first_call_s"][kind].push_back(seconds);
     if (reply.contains("counters")) found["counters"][kind] = reply["counters"];
-    say(who, std::string(kind) + " first call " + text_of(seconds));
+    if (!row_.quick || who.compiled) say(who, std::string(kind) + " first call " + text_of(seconds));
     return child;
   }
 
   /// First calls over caches that are empty, then over those they filled; the last process continues. Rows
   /// with adapters are many: theirs are cold only.
-  std::unique_ptr<Child> first_calls(const Contender& who) {
-    if (!who.compiled || row_.work == "load") return first_call(who, folder_ / "no-cache", "cold");
+  std::shared_ptr<Child> first_calls(const Contender& who) {
+    if (!who.compiled || row_.work == "load" || row_.quick)
+      return first_call(who, folder_ / "no-cache", "cold");
     fs::path cache;
     const auto repeat = [&](const char* kind, const auto& body) {
       for (int64_t i = 0; i < std::min<int64_t>(kStarts, settings_.rounds); ++i) {
@@ -237,7 +262,7 @@ class RowRun {
         if (found_[who.name]["first_call_s"][kind].back() > kQuickSeconds) return;
       }
     };
-    std::unique_ptr<Child> last;
+    std::shared_ptr<Child> last;
     const auto next_call = [&](const char* kind) {
       if (last) last->quit();
       last = first_call(who, cache, kind);
@@ -262,16 +287,22 @@ class RowRun {
       if (&who == &reference()) measure_noise(*child);
       if (who.compared) check_results(who);
       const auto once = child->ask({{"do", "run"}, {"calls", 1}}).at("times_ms")[0].get<double>() / 1e3;
-      calls_[who.name] =
-          std::clamp(static_cast<int64_t>(std::ceil(kTurnSeconds / once)), kFewestCalls, kMostCalls);
+      const double turn = row_.quick ? kQuickTurnSeconds : kTurnSeconds;
+      calls_[who.name] = std::clamp(static_cast<int64_t>(std::ceil(turn / once)), kFewestCalls, kMostCalls);
       running_[who.name] = std::move(child);
     } catch (const Interrupted&) {
       throw;
     } catch (const Error& error) {
-      found_[who.name][who.may_fail ? "cannot" : "error"] = error.what();
-      const std::string why = error.what();
-      say(who, "failed: " + why.substr(0, why.find('\n')));
+      drop(who, error);
     }
+  }
+
+  void drop(const Contender& who, const Error& error) {
+    found_[who.name][who.may_fail ? "cannot" : "error"] = error.what();
+    running_.erase(who.name);
+    kept_.erase(who.name);
+    const std::string why = error.what();
+    say(who, "failed: " + why.substr(0, why.find('\n')));
   }
 
   /// How far results move when nobody computes anything else: at ReLU's kink a rounding decides whether a
@@ -302,7 +333,8 @@ class RowRun {
         contenders[who.name] = found->second;
     ordered_json found{{"name", row_.name},           {"work", row_.work},
                        {"bytes", row_.bytes},         {"tokens", tokens_of(row_)},
-                       {"device", row_.place.device}, {"dtype", row_.place.dtype}};
+                       {"device", row_.place.device}, {"dtype", row_.place.dtype},
+                       {"quick", row_.quick}};
     if (row_.adapters.any())
       found["adapters"] = {{"count", row_.adapters.count}, {"state", row_.adapters.state}};
     found["contenders"] = contenders;
@@ -311,11 +343,12 @@ class RowRun {
 
   const Row& row_;
   const Settings& settings_;
+  KeptProcesses& kept_;
   const Progress& progress_;
   fs::path folder_;
   std::vector<Contender> all_;
   std::map<std::string, ordered_json> found_;
-  std::map<std::string, std::unique_ptr<Child>> running_;
+  std::map<std::string, std::shared_ptr<Child>> running_;
   std::map<std::string, int64_t> calls_;
   double noise_ = 0;
 };
@@ -356,15 +389,16 @@ ordered_json prepare_python(const Settings& settings, const Needs& needs) {
 }
 
 std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
-                                  const Progress& progress) {
+                                  KeptProcesses& kept, const Progress& progress) {
   std::vector<std::unique_ptr<RowRun>> runs;
   for (const auto& row : together) {
-    runs.push_back(std::make_unique<RowRun>(row, settings, progress));
+    runs.push_back(std::make_unique<RowRun>(row, settings, kept, progress));
     runs.back()->get_ready();
   }
   for (int64_t round = 1; round <= settings.rounds; ++round) {
     for (const auto& run : runs) run->take_turns();
-    progress("round " + std::to_string(round) + " of " + std::to_string(settings.rounds));
+    if (!together.front().quick)
+      progress("round " + std::to_string(round) + " of " + std::to_string(settings.rounds));
   }
   std::vector<ordered_json> found;
   found.reserve(runs.size());

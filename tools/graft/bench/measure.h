@@ -2,8 +2,11 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 
+#include "bench/child.h"
 #include "bench/row.h"
 
 namespace graft::cli::bench {
@@ -20,6 +23,10 @@ struct Settings {
 };
 
 using Progress = std::function<void(const std::string&)>;
+
+/// The processes of contenders that go on from one quick row to the next, by the contenders' names. One that
+/// has failed is taken out, and the next row has a new one.
+using KeptProcesses = std::map<std::string, std::shared_ptr<Child>>;
 
 /// What the Python side must have.
 struct Needs {
@@ -40,8 +47,8 @@ void check_contenders(const std::vector<Row>& rows, const Settings& settings);
 /// Rows in turns with each other, for each: {"name", "work", "tokens"[, "adapters": {"count", "state"}],
 /// "contenders": {NAME: {"first_call_s": {"cold": [..][, "warm": [..]]}, "turns_ms": [[..]..], ...} or
 /// {"error"}}}. What a contender cannot do is its error, not the row's; where it is torch.compile
-/// over PEFT, which is known not to do everything, it is {"cannot"} and no error of the run.
+/// over PEFT or an op, which is known not to do everything, it is {"cannot"} and no error of the run.
 std::vector<ordered_json> measure(const std::vector<Row>& together, const Settings& settings,
-                                  const Progress& progress);
+                                  KeptProcesses& kept, const Progress& progress);
 
 }  // namespace graft::cli::bench

@@ -17,8 +17,13 @@ using nlohmann::ordered_json;
 at::Tensor random_tensor(const ordered_json& wanted) {
   const auto shape = wanted.at("shape").get<std::vector<int64_t>>();
   const auto dtype = wanted.at("dtype").get<std::string>();
-  if (wanted.contains("below")) return at::randint(wanted["below"].get<int64_t>(), shape, at::kLong);
-  return at::randn(shape).to(dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  if (wanted.contains("below"))
+    return at::randint(wanted["below"].get<int64_t>(), shape, at::kLong)
+        .to(dtype == "bool" ? at::kBool : at::kLong);
+  const auto made = wanted.contains("low")
+                        ? at::empty(shape).uniform_(wanted["low"].get<double>(), wanted["high"].get<double>())
+                        : at::randn(shape);
+  return made.to(dtype == "float64" ? at::kDouble : dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ ordered_json description(const Row& row) {
           {"work", row.work},
           {"model", row.config},
           {"inputs", row.inputs},
+          {"trained", row.trained},
           {"adapter", row.adapters.config},
           {"adapters", row.adapters.count},
           {"state", row.adapters.state},

@@ -18,6 +18,7 @@ struct Goals {
   double host = 0;             ///< time outside of a training step's computation in that inside, at most
   double memory = 0;           ///< graft's peak memory in torch.compile's, at most
   double reduce_overhead = 0;  ///< as `steady`, both sides by CUDA graphs
+  double speed = 0;            ///< of quick rows: graft's own eager's time in graft's, at least
 };
 
 /// Where a row's model is, and in what precision.
@@ -43,8 +44,10 @@ struct Row {
   std::string name;
   std::string work;  ///< "forward", "backward", "step", "generate", "train" of a model, "load" of an adapter,
                      ///< else an op
-  ordered_json config;   ///< the model's config.json; null for an op
-  ordered_json inputs;   ///< name -> {shape, dtype[, below]}: random numbers, whole ones below `below`
+  ordered_json config;  ///< the model's config.json; null for an op
+  /// name -> {shape, dtype[, below][, low, high]}: random numbers, whole ones below `below`, others evenly
+  /// from `low` to `high`.
+  ordered_json inputs;
   int64_t bytes = 0;     ///< an op: what a perfect kernel reads and writes; 0 for a model
   double tolerance = 0;  ///< how far results may lie apart, in shares of the largest value
   Goals goals;
@@ -56,6 +59,11 @@ struct Row {
   Place place = {};
   bool modes = false;  ///< the modes reduce-overhead and max-autotune take part, too
   bool alone = false;  ///< memory does not hold all contenders: one is measured after the other, not in turns
+  /// Of the suite `ops`, where a call takes about a millisecond: the contenders' processes go on with the
+  /// next row, first calls are cold only, turns are short.
+  bool quick = false;
+  std::vector<std::string> trained =
+      {};  ///< an op's inputs that have gradients; empty: it has no backward pass
 
   bool is_model() const { return !config.is_null(); }
 };

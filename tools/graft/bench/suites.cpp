@@ -6,6 +6,7 @@
 #include "bench/cpu_rows.h"
 #include "bench/decode_rows.h"
 #include "bench/gpu_rows.h"
+#include "bench/op_rows.h"
 #include "bench/train_rows.h"
 #include "command.h"
 
@@ -18,13 +19,13 @@ std::vector<Row> rows_of(const std::string& name, bool tiny, const std::string& 
   if (name == "adapters") return adapter_rows(tiny);
   if (name == "train") return train_rows(tiny);
   if (name == "gpu") return gpu_rows(tiny);
-  if (name != "cpu")
+  if (name != "cpu" && name != "ops")
     throw WrongUsage(
         "--suite " + name +
-        ": there are the suites \"cpu\", \"gpu\", \"adapters\", \"decode\" and \"train\"; vision "
+        ": there are the suites \"cpu\", \"ops\", \"gpu\", \"adapters\", \"decode\" and \"train\"; vision "
         "comes with its part of graft");
   if (tiny) throw WrongUsage("--tiny goes with the suites gpu, adapters, decode and train");
-  return cpu_rows();
+  return name == "ops" ? op_rows() : cpu_rows();
 }
 
 std::string joined(const std::vector<Row>& rows) {
@@ -39,7 +40,7 @@ std::vector<Row> suite_named(const std::string& name, bool tiny, const std::stri
                              const std::string& device) {
   auto rows = rows_of(name, tiny, model_file);
   if (device.empty()) return rows;
-  if (name == "cpu" && device != "cpu")
+  if ((name == "cpu" || name == "ops") && device != "cpu")
     throw WrongUsage("--device " + device + " goes with the suites gpu, adapters, decode and train");
   if (name == "gpu" && device == "cpu" && !tiny)
     throw WrongUsage(

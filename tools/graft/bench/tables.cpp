@@ -80,6 +80,10 @@ bool has_ratio(const ordered_json& document, const std::string& what) {
                              [&](const auto& row) { return number_at(row, "/ratios/" + what).has_value(); });
 }
 
+/// Rows of the suite `ops` are many and have a table of their own, with nothing in it that does not say
+/// whether an op is worth compiling.
+bool is_quick(const ordered_json& row) { return row.value("quick", false); }
+
 Table steady_table(const ordered_json& document) {
   const auto names = present(document, kTimed);
   Table table{.title = "Steady state: ms a call, median (quartiles)", .header = {"row"}, .rows = {}};
@@ -90,6 +94,7 @@ Table steady_table(const ordered_json& document) {
   ratios.emplace_back("graft eager", "graft/own eager");
   for (const auto& [what, title] : ratios) table.header.insert(table.header.end(), {title, "goal"});
   for (const auto& row : document["rows"]) {
+    if (is_quick(row)) continue;
     std::vector<std::string> cells{row["name"]};
     for (const auto& name : names) cells.push_back(median_text(contender(row, name)));
     for (const auto& [what, title] : ratios) {
@@ -98,6 +103,34 @@ Table steady_table(const ordered_json& document) {
     }
     table.rows.push_back(cells);
   }
+  return table;
+}
+
+bool is_slow(const ordered_json& row) {
+  return std::ranges::any_of(row.at("goals"),
+                             [](const auto& goal) { return goal["what"] == "speed" && !goal["met"]; });
+}
+
+/// All of a suite's ops or, the slowest first, those that are slower compiled than eager.
+Table op_table(const ordered_json& document, bool slow_only) {
+  const auto names = present(document, {"graft eager", "graft", "eager", "compile"});
+  Table table{.title = slow_only ? "Slower compiled than eager" : "Ops: ms a call, median (quartiles)",
+              .header = {"row"},
+              .rows = {}};
+  table.header.insert(table.header.end(), names.begin(), names.end());
+  table.header.insert(table.header.end(), {"graft eager/graft", "below 0.95", "graft/compile"});
+  std::vector<std::pair<double, std::vector<std::string>>> found;
+  for (const auto& row : document["rows"]) {
+    if (!is_quick(row) || (slow_only && !is_slow(row))) continue;
+    std::vector<std::string> cells{row["name"]};
+    for (const auto& name : names) cells.push_back(median_text(contender(row, name)));
+    const auto speed = number_at(row, "/ratios/speed");
+    cells.insert(cells.end(), {ratio_text(speed), is_slow(row) ? "slower" : "",
+                               ratio_text(number_at(row, "/ratios/compile"))});
+    found.emplace_back(slow_only ? speed.value_or(0) : 0, cells);
+  }
+  std::ranges::stable_sort(found, {}, &std::pair<double, std::vector<std::string>>::first);
+  for (auto& [speed, cells] : found) table.rows.push_back(std::move(cells));
   return table;
 }
 
@@ -129,6 +162,7 @@ Table first_call_table(const ordered_json& document) {
     table.header.insert(table.header.end(), {"graft/compile", "goal"});
   }
   for (const auto& row : document["rows"]) {
+    if (is_quick(row)) continue;
     std::vector<std::string> cells{row["name"]};
     for (const std::string kind : {"cold", "warm"}) {
       for (const auto& name : names) cells.push_back(first_call_text(contender(row, name), kind));
@@ -266,10 +300,10 @@ void write(std::ostream& out, const Table& table) {
 
 std::vector<Table> tables_of(const ordered_json& document) {
   std::vector<Table> tables;
-  for (auto& table : {steady_table(document), generation_table(document), training_table(document),
-                      device_memory_table(document), over_table(document), first_call_table(document),
-                      bandwidth_table(document),
-                      failure_table(document, "What torch.compile over PEFT cannot do", "cannot"),
+  for (auto& table : {steady_table(document), op_table(document, false), op_table(document, true),
+                      generation_table(document), training_table(document), device_memory_table(document),
+                      over_table(document), first_call_table(document), bandwidth_table(document),
+                      failure_table(document, "What torch.compile cannot do", "cannot"),
                       failure_table(document, "Failed", "error")})
     if (!table.rows.empty()) tables.push_back(table);
   return tables;

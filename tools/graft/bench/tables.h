@@ -15,8 +15,8 @@ struct Table {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The tables that have any rows: steady state, training, cost of adapters, first call, bandwidth, what was
-/// not possible, errors.
+/// The tables that have any rows: steady state, ops, generation, training, cost of adapters, first call,
+/// bandwidth, what was not possible, errors.
 std::vector<Table> tables_of(const ordered_json& document);
 
 /// Which machine, versions and settings: name and value.

@@ -38,6 +38,9 @@ class Worker {
     const auto what = request.at("do").get<std::string>();
     if (what == "make") return make_files(request), ordered_json::object();
     if (what == "load") {
+      // What the row before has left is not this one's: memory, programs, counts.
+      work_.reset();
+      reset();
       work_ = load_work(request);
       device_ = request.at("device");
       return ordered_json::object();
