@@ -357,8 +357,9 @@ void add_pointwise(LowerTable& table) {
   table["aten::square"] = {formula([](const Math& m, const Node&, int x) { return m.mul(x, x); })};
   table["aten::clamp"] = {clamp};
   table["aten::clamp.Tensor"] = {clamp};
-  table["aten::clamp_min"] = {clamp};
-  table["aten::clamp_max"] = {clamp};
+  for (const char* name :
+       {"aten::clamp_min", "aten::clamp_max", "aten::clamp_min.Tensor", "aten::clamp_max.Tensor"})
+    table[name] = {clamp};
   table["graft::gate_put"] = {gate_put};
   table["graft::gate_keep"] = {gate_keep};
   table["aten::where.self"] = {where};

@@ -158,6 +158,8 @@ inline std::vector<Case> choice_cases() {
       {"aten::clamp.Tensor", numbers, no_gradient, GRAFT_CASE(i.x.clamp(i.y, i.z))},
       {"aten::clamp_min", numbers, anything, GRAFT_CASE(i.x.clamp_min(1))},
       {"aten::clamp_max", numbers, anything, GRAFT_CASE(i.x.clamp_max(1))},
+      {"aten::clamp_min.Tensor", numbers, anything, GRAFT_CASE(i.x.clamp_min(i.y))},
+      {"aten::clamp_max.Tensor", numbers, anything, GRAFT_CASE(i.x.clamp_max(i.y))},
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, i.y))},
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, 2))},
       {"aten::where.self", numbers, anything, GRAFT_CASE(at::where(i.mask, 2.5, i.x))},
