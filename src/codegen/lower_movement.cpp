@@ -215,17 +215,21 @@ int index(Lowering& l, const Node& n, const Place& p) {
   return l.gather(self(n), place, indirect);
 }
 
-/// grad * -1 at the target's place, nothing elsewhere.
+/// grad * -1 at the target's class, times the class's weight; nothing elsewhere. [C], [N, C] or [N, C, H, W].
 int nll_loss_backward(Lowering& l, const Node& n, const Place& p) {
   const auto& grad = *ir::value_of(n, "grad_output");
   const auto dtype = out(n);
-  const bool batched = p.size() == 2;
-  const int target = l.at(*ir::value_of(n, "target"), batched ? Place{p[0]} : Place{}, DType::i64);
+  const size_t classes = p.size() == 1 ? 0 : 1;
+  auto point = p;
+  point.erase(point.begin() + static_cast<int64_t>(classes));
+  const int target = l.at(*ir::value_of(n, "target"), point, DType::i64);
   const int ignored = l.integer(DType::i64, ir::int_of(n, "ignore_index").value_or(-100));
   const int hit = l.emit(Op::logical_and, DType::boolean,
-                         {l.emit(Op::eq, DType::boolean, {l.iota(p.back()), target}),
+                         {l.emit(Op::eq, DType::boolean, {l.iota(p[classes]), target}),
                           l.emit(Op::ne, DType::boolean, {target, ignored})});
-  int g = l.at(grad, grad.type().sizes.empty() ? Place{} : Place{p[0]}, dtype);
+  int g = l.at(grad, grad.type().sizes.empty() ? Place{} : point, dtype);
+  if (const auto* weight = ir::value_of(n, "weight"))
+    g = l.emit(Op::mul, dtype, {g, l.at(*weight, {p[classes]}, dtype)});
   if (ir::int_of(n, "reduction") == 1)
     g = l.emit(Op::div, dtype, {g, l.at(*ir::value_of(n, "total_weight"), {}, dtype)});
   return l.emit(Op::select, dtype, {hit, l.emit(Op::neg, dtype, {g}), l.constant(dtype, 0)});
@@ -235,8 +239,11 @@ const LowerTable& table() {
   static const LowerTable made = [] {
     LowerTable t;
     add_pointwise(t);
+    add_elementary(t);
+    add_activations(t);
     add_creation(t);
     add_movement(t);
+    add_resampling(t);
     return t;
   }();
   return made;
@@ -326,8 +333,8 @@ void add_movement(LowerTable& t) {
   t["aten::gather"] = {gather, has_dimensions};
   t["aten::index.Tensor"] = {index, index_applies};
   t["aten::_unsafe_index.Tensor"] = {index, index_applies};
-  t["aten::nll_loss_backward"] = {nll_loss_backward,
-                                  [](const Node& n) { return !ir::value_of(n, "weight"); }};
+  t["aten::nll_loss_backward"] = {nll_loss_backward};
+  t["aten::nll_loss2d_backward"] = {nll_loss_backward};
 }
 
 const Lower* find_lowering(const Node& node) {
@@ -349,7 +356,7 @@ std::vector<std::string> lowered_operators() {
 std::vector<const Value*> gathered_arguments(const Node& node) {
   if (node.op() == "aten::embedding") return {ir::value_of(node, "weight")};
   if (node.op() == "aten::index_select" || node.op() == "aten::gather" || node.op() == "aten::index.Tensor" ||
-      node.op() == "aten::_unsafe_index.Tensor")
+      node.op() == "aten::_unsafe_index.Tensor" || reads_by_place(node))
     return {ir::value_of(node, "self")};
   return {};
 }

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "codegen/lower_tables.h"
+#include "codegen/lower_math.h"
 #include "ir/arguments.h"
 #include "ir/op_traits.h"
 
@@ -11,8 +11,6 @@ namespace {
 
 using ir::DType;
 using ir::Node;
-
-bool floats(const Node& node) { return ir::is_floating(node.output().type().dtype); }
 
 /// 0 flags, 1 whole numbers, 2 floating numbers.
 int category(DType dtype) { return dtype == DType::boolean ? 0 : ir::is_floating(dtype) ? 2 : 1; }
@@ -67,21 +65,6 @@ Lower binary(Op op) {
   };
 }
 
-/// Of functions that jump.
-Lower stepped(Op op) {
-  return [op](Lowering& l, const Node& n, const Place& p) {
-    return l.emit(op, out(n), {l.stored_argument(n, "self", p, out(n))});
-  };
-}
-
-/// Rounded as the result is: a number or a wider tensor meets a half one as a half.
-int rounded_argument(Lowering& l, const Node& n, const char* name, const Place& p) {
-  const auto dtype = n.output().type().dtype;
-  const auto* value = ir::value_of(n, name);
-  const int x = l.stored_argument(n, name, p, out(n));
-  return value && value->type().dtype == dtype ? x : l.convert(x, dtype);
-}
-
 Lower stepped_binary(Op op) {
   return [op](Lowering& l, const Node& n, const Place& p) {
     return l.emit(op, out(n), {rounded_argument(l, n, "self", p), rounded_argument(l, n, "other", p)});
@@ -112,43 +95,6 @@ Lower logical(Op op) {
   return [op](Lowering& l, const Node& n, const Place& p) {
     return l.emit(op, DType::boolean, {truth(l, n, "self", p), truth(l, n, "other", p)});
   };
-}
-
-/// A builder of expressions in one dtype.
-struct Math {
-  Lowering& l;
-  DType dtype;
-  int operator()(double number) const { return l.constant(dtype, number); }
-  int add(int a, int b) const { return l.emit(Op::add, dtype, {a, b}); }
-  int sub(int a, int b) const { return l.emit(Op::sub, dtype, {a, b}); }
-  int mul(int a, int b) const { return l.emit(Op::mul, dtype, {a, b}); }
-  int div(int a, int b) const { return l.emit(Op::div, dtype, {a, b}); }
-  int neg(int a) const { return l.emit(Op::neg, dtype, {a}); }
-  int max(int a, int b) const { return l.emit(Op::maximum, dtype, {a, b}); }
-  int min(int a, int b) const { return l.emit(Op::minimum, dtype, {a, b}); }
-  int of(Op op, int a) const { return l.emit(op, dtype, {a}); }
-  int is(Op op, int a, int b) const { return l.emit(op, DType::boolean, {a, b}); }
-  int select(int flag, int a, int b) const { return l.emit(Op::select, dtype, {flag, a, b}); }
-};
-
-using Formula = std::function<int(const Math&, const Node&, int)>;
-/// Of one tensor called "self".
-Lower formula(const Formula& f) {
-  return [f](Lowering& l, const Node& n, const Place& p) {
-    return f(Math{l, out(n)}, n, l.argument(n, "self", p, out(n)));
-  };
-}
-
-using Derivative = std::function<int(const Math&, const Node&, int grad, int x)>;
-/// Of the incoming gradient and one tensor of the forward pass.
-Lower derivative(const char* of, const Derivative& f, const char* grad = "grad_output") {
-  return [of, grad, f](Lowering& l, const Node& n, const Place& p) {
-    return f(Math{l, out(n)}, n, l.argument(n, grad, p, out(n)), l.argument(n, of, p, out(n)));
-  };
-}
-
-double scalar(const Node& n, std::string_view name, double standard) {
-  return ir::number_of(n, name).value_or(standard);
 }
 
 /// An argument of a difference: rounded as eager code rounds it, where both sides must be the same number.
@@ -411,14 +357,21 @@ void add_pointwise(LowerTable& table) {
   table["aten::square"] = {formula([](const Math& m, const Node&, int x) { return m.mul(x, x); })};
   table["aten::clamp"] = {clamp};
   table["aten::clamp.Tensor"] = {clamp};
-  table["aten::clamp_min"] = {clamp};
-  table["aten::clamp_max"] = {clamp};
+  for (const char* name :
+       {"aten::clamp_min", "aten::clamp_max", "aten::clamp_min.Tensor", "aten::clamp_max.Tensor"})
+    table[name] = {clamp};
   table["graft::gate_put"] = {gate_put};
   table["graft::gate_keep"] = {gate_keep};
   table["aten::where.self"] = {where};
   table["aten::where.ScalarOther"] = {where};
   table["aten::where.ScalarSelf"] = {where};
   table["aten::where.Scalar"] = {where};
+  table["aten::floor_divide"] = {[](Lowering& l, const Node& n, const Place& p) {
+                                   return floor_div(Math{l, out(n)}, rounded_argument(l, n, "self", p),
+                                                    rounded_argument(l, n, "other", p));
+                                 },
+                                 floats};
+  table["aten::floor_divide.Scalar"] = table["aten::floor_divide"];
   table["aten::addcmul"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::mul); },
                             floats};
   table["aten::addcdiv"] = {[](Lowering& l, const Node& n, const Place& p) { return addc(l, n, p, Op::div); },

@@ -21,8 +21,14 @@ struct LowerEntry {
 using LowerTable = std::unordered_map<std::string, LowerEntry>;
 
 void add_pointwise(LowerTable& table);
+void add_elementary(LowerTable& table);
+void add_activations(LowerTable& table);
 void add_creation(LowerTable& table);
 void add_movement(LowerTable& table);
+void add_resampling(LowerTable& table);
+
+/// Whether it reads its argument where its own place says, by arithmetic: that must lie in memory.
+bool reads_by_place(const ir::Node& node);
 
 /// x[:, i, j]: the indices' common shape stands in the result where they stand, or in front if they are
 /// apart.

@@ -140,6 +140,8 @@ const std::unordered_map<std::string, Map>& maps() {
       {"aten::slice.Tensor", slice},
       {"aten::split.Tensor", split},
       {"aten::split_with_sizes", split},
+      {"aten::unsafe_split.Tensor", split},
+      {"aten::unsafe_split_with_sizes", split},
       {"aten::unbind.int", unbind},
       {"aten::diagonal", diagonal},
       {"aten::unfold", unfold},

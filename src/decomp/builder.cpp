@@ -55,8 +55,8 @@ Value* Builder::binary(const char* op, Value* a, double b) {
   return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, a->type().dtype));
 }
 
-Value* Builder::compare(const char* op, Value* a, int64_t b) {
-  return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, ir::DType::boolean));
+Value* Builder::compare(const char* op, Value* a, Attribute b) {
+  return call(op, {{"self", a}, {"other", std::move(b)}}, like(a, a->type().sizes, ir::DType::boolean));
 }
 
 Value* Builder::where(Value* flag, Value* a, Value* b) {
@@ -92,6 +92,61 @@ Value* Builder::view(Value* x, Dims sizes) {
   if (x->type().sizes == sizes) return x;
   auto type = ir::contiguous(x->type().dtype, sizes, x->type().device);
   return call("aten::view", {{"self", x}, {"size", Attribute(std::move(sizes))}}, std::move(type));
+}
+
+Value* Builder::permute(Value* x, const Dims& dims) {
+  auto type = x->type();
+  for (size_t i = 0; i < dims.size(); ++i) {
+    type.sizes[i] = x->type().sizes[static_cast<size_t>(dims[i])];
+    type.strides[i] = x->type().strides[static_cast<size_t>(dims[i])];
+  }
+  return call("aten::permute", {{"self", x}, {"dims", Attribute(dims)}}, std::move(type));
+}
+
+Value* Builder::slice(Value* x, int64_t dim, int64_t start, int64_t end) {
+  auto type = x->type();
+  if (start == 0 && end == type.sizes[static_cast<size_t>(dim)]) return x;
+  type.sizes[static_cast<size_t>(dim)] = end - start;
+  return call("aten::slice.Tensor",
+              {{"self", x},
+               {"dim", Attribute(dim)},
+               {"start", Attribute(start)},
+               {"end", Attribute(end)},
+               {"step", Attribute(int64_t{1})}},
+              std::move(type));
+}
+
+Value* Builder::copy(Value* x) {
+  return call("aten::clone", {{"self", x}, {"memory_format", Attribute(ir::Symbol{"contiguous_format"})}},
+              ir::contiguous(x->type().dtype, x->type().sizes, x->type().device));
+}
+
+Value* Builder::pad(Value* x, int64_t dim, int64_t before, int64_t after) {
+  if (before == 0 && after == 0) return x;
+  auto sizes = x->type().sizes;
+  const auto from_last = static_cast<int64_t>(sizes.size()) - 1 - dim;
+  Dims pads(static_cast<size_t>(2 * (from_last + 1)), 0);
+  pads[pads.size() - 2] = before;
+  pads[pads.size() - 1] = after;
+  sizes[static_cast<size_t>(dim)] += before + after;
+  return call("aten::constant_pad_nd",
+              {{"self", x}, {"pad", Attribute(std::move(pads))}, {"value", Attribute(int64_t{0})}},
+              ir::contiguous(x->type().dtype, std::move(sizes), x->type().device));
+}
+
+Value* Builder::flip(Value* x, int64_t dim) {
+  return call("aten::flip", {{"self", x}, {"dims", Attribute(Dims{dim})}},
+              ir::contiguous(x->type().dtype, x->type().sizes, x->type().device));
+}
+
+Value* Builder::cat(std::vector<Value*> parts, int64_t dim) {
+  if (parts.size() == 1) return parts[0];
+  auto sizes = parts[0]->type().sizes;
+  for (size_t i = 1; i < parts.size(); ++i)
+    sizes[static_cast<size_t>(dim)] += parts[i]->type().sizes[static_cast<size_t>(dim)];
+  auto type = ir::contiguous(parts[0]->type().dtype, std::move(sizes), parts[0]->type().device);
+  return call("aten::cat", {{"tensors", ir::ValueList(std::move(parts))}, {"dim", Attribute(dim)}},
+              std::move(type));
 }
 
 Value* Builder::full(const Dims& sizes, double number, ir::DType dtype, ir::Device device) {

@@ -34,7 +34,7 @@ class Builder {
   ir::Value* add(ir::Value* a, double b) { return binary("aten::add.Scalar", a, b); }
   ir::Value* mul(ir::Value* a, double b) { return binary("aten::mul.Scalar", a, b); }
   ir::Value* div(ir::Value* a, double b) { return binary("aten::div.Scalar", a, b); }
-  ir::Value* compare(const char* op, ir::Value* a, int64_t b);
+  ir::Value* compare(const char* op, ir::Value* a, ir::Attribute b);
   ir::Value* where(ir::Value* flag, ir::Value* a, ir::Value* b);
   // Reductions that keep their dimensions with size 1, or drop them.
   ir::Value* reduce(const char* op, ir::Value* x, const Dims& dims, bool keep);
@@ -48,6 +48,16 @@ class Builder {
 
   ir::Value* to(ir::Value* x, ir::DType dtype);
   ir::Value* view(ir::Value* x, Dims sizes);
+  // Other views, with the strides that they have.
+  ir::Value* permute(ir::Value* x, const Dims& dims);
+  ir::Value* slice(ir::Value* x, int64_t dim, int64_t start, int64_t end);
+  /// Row-major memory: what any view() is possible of.
+  ir::Value* contiguous(ir::Value* x) { return x->type().is_contiguous() ? x : copy(x); }
+  ir::Value* copy(ir::Value* x);
+  /// Zeros before and after, along one dimension.
+  ir::Value* pad(ir::Value* x, int64_t dim, int64_t before, int64_t after);
+  ir::Value* flip(ir::Value* x, int64_t dim);
+  ir::Value* cat(std::vector<ir::Value*> parts, int64_t dim);
   ir::Value* full(const Dims& sizes, double number, ir::DType dtype, ir::Device device);
 
  private:

@@ -14,6 +14,7 @@ const Table& table() {
     add_reductions(t);
     add_normalisations(t);
     add_losses(t);
+    add_movement(t);
     return t;
   }();
   return made;

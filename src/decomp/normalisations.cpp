@@ -1,5 +1,6 @@
-// Layer and batch normalisation, forward and backward.
+// Layer, group and batch normalisation, forward and backward.
 #include <numeric>
+#include <optional>
 
 #include "decomp/table.h"
 #include "ir/arguments.h"
@@ -61,6 +62,89 @@ Values layer_norm_backward(Builder& b, const Node& n) {
     made[1] = b.to(b.sum(b.mul(grad, normal), shape.outer, false), n.output(1).type().dtype);
   if (mask[2] && ir::value_of(n, "bias"))
     made[2] = b.to(b.sum(grad, shape.outer, false), n.output(2).type().dtype);
+  return made;
+}
+
+/// ATen has kernels of its own for these, which walk the memory as it lies.
+bool has_channels_last(const Value* x) {
+  const auto& type = x->type();
+  return type.sizes.size() >= 4 && type.sizes[1] > 1 && type.strides[1] == 1 && !type.is_contiguous();
+}
+
+/// [N, C, ...] as groups and as channels.
+struct Groups {
+  int64_t n, channels, points, groups;
+  Dims by_group, by_channel;
+};
+std::optional<Groups> groups_of(const Node& n) {
+  const auto* x = ir::value_of(n, "input");
+  Groups found{
+      *ir::int_of(n, "N"), *ir::int_of(n, "C"), *ir::int_of(n, "HxW"), *ir::int_of(n, "group"), {}, {}};
+  if (x->type().numel() == 0 || has_channels_last(x)) return std::nullopt;
+  found.by_group = {found.n, found.groups, found.channels / found.groups * found.points};
+  found.by_channel = {found.n, found.channels, found.points};
+  return found;
+}
+
+/// A vector over the channels as it stands in [N, C, points].
+Value* for_channels(Builder& b, Value* v) {
+  return b.view(b.to(v, wide(v->type().dtype)), {1, v->type().sizes[0], 1});
+}
+
+Values group_norm(Builder& b, const Node& n) {
+  const auto groups = groups_of(n);
+  if (!groups) return {};
+  auto* x = ir::value_of(n, "input");
+  const auto dtype = x->type().dtype;
+  auto* w = b.view(b.to(b.contiguous(x), wide(dtype)), groups->by_group);
+  auto* mean = b.mean(w, {2});
+  auto* centred = b.sub(w, mean);
+  auto* rstd = b.rsqrt(b.add(b.mean(b.mul(centred, centred), {2}), *ir::number_of(n, "eps")));
+  auto* y = b.view(b.mul(centred, rstd), groups->by_channel);
+  if (auto* weight = ir::value_of(n, "weight")) y = b.mul(y, for_channels(b, weight));
+  if (auto* bias = ir::value_of(n, "bias")) y = b.add(y, for_channels(b, bias));
+  const auto statistic = [&](Value* v, size_t i) {
+    return b.to(b.view(v, {groups->n, groups->groups}), n.output(i).type().dtype);
+  };
+  return {b.to(b.view(y, x->type().sizes), dtype), statistic(mean, 1), statistic(rstd, 2)};
+}
+
+/// Two sums over each channel of each sample, from which all three gradients follow.
+Values group_norm_backward(Builder& b, const Node& n) {
+  const auto groups = groups_of(n);
+  auto* grad_out = ir::value_of(n, "grad_out");
+  if (!groups || has_channels_last(grad_out)) return {};
+  auto* x = ir::value_of(n, "input");
+  const auto dtype = x->type().dtype;
+  const auto mask = mask_of(n);
+  const Dims a_group{groups->n, groups->groups, 1},
+      split{groups->n, groups->groups, groups->channels / groups->groups};
+  const auto for_groups = [&](const char* name) {
+    auto* v = ir::value_of(n, name);
+    return b.view(b.to(v, wide(v->type().dtype)), a_group);
+  };
+  auto* mean = for_groups("mean");
+  auto* rstd = for_groups("rstd");
+  auto* grouped = b.view(b.to(b.contiguous(x), wide(dtype)), groups->by_group);
+  auto* normal = b.view(b.mul(b.sub(grouped, mean), rstd), groups->by_channel);
+  auto* grad = b.view(b.to(b.contiguous(grad_out), wide(dtype)), groups->by_channel);
+  auto* sums = b.sum(grad, {2});
+  auto* dots = b.sum(b.mul(grad, normal), {2});
+  Values made(3, nullptr);
+  if (mask[0]) {
+    auto* weight = ir::value_of(n, "weight");
+    const auto weighted = [&](Value* v) { return weight ? b.mul(v, for_channels(b, weight)) : v; };
+    const auto count = static_cast<double>(groups->by_group[2]);
+    const auto of_group = [&](Value* v) { return b.div(b.sum(b.view(weighted(v), split), {2}), count); };
+    auto* along = b.mul(b.view(normal, groups->by_group), of_group(dots));
+    auto* g = b.sub(b.sub(b.view(weighted(grad), groups->by_group), of_group(sums)), along);
+    made[0] = b.to(b.view(b.mul(g, rstd), x->type().sizes), dtype);
+  }
+  const auto of_channels = [&](Value* v, size_t i) {
+    return b.to(b.sum(b.view(v, {groups->n, groups->channels}), {0}, false), n.output(i).type().dtype);
+  };
+  if (mask[1] && ir::value_of(n, "weight")) made[1] = of_channels(dots, 1);
+  if (mask[2]) made[2] = of_channels(sums, 2);
   return made;
 }
 
@@ -164,6 +248,8 @@ Values batch_norm_backward(Builder& b, const Node& n) {
 void add_normalisations(Table& table) {
   table["aten::native_layer_norm"] = layer_norm;
   table["aten::native_layer_norm_backward"] = layer_norm_backward;
+  table["aten::native_group_norm"] = group_norm;
+  table["aten::native_group_norm_backward"] = group_norm_backward;
   table["aten::_native_batch_norm_legit_no_training"] = batch_norm_inference;
   table["aten::_native_batch_norm_legit_functional"] = batch_norm_training;
   table["aten::_native_batch_norm_legit.no_stats"] = batch_norm_training;

@@ -1,5 +1,6 @@
-// Means, variances and softmax.
+// Means, variances, norms and softmax.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "decomp/table.h"
@@ -92,6 +93,52 @@ Values log_softmax(Builder& b, const Node& n) {
   return {b.to(b.sub(shifted, b.log(b.sum(b.exp(shifted), dims))), dtype)};
 }
 
+/// Without overflow: relative to the largest. Of infinities, the largest itself.
+Values logsumexp(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  if (x->type().numel() == 0 || x->type().sizes.empty()) return {};
+  const auto dims = dims_of(n, x);
+  auto* w = b.to(x, wide(dtype));
+  auto* largest = b.amax(w, dims);
+  auto* endless =
+      b.compare("aten::eq.Scalar", b.unary("aten::abs", largest), std::numeric_limits<double>::infinity());
+  auto* from = b.where(endless, b.full({}, 0, wide(dtype), x->type().device), largest);
+  auto* made = b.add(b.log(b.sum(b.exp(b.sub(w, from)), dims)), from);
+  return {b.to(b.view(made, n.output().type().sizes), dtype)};
+}
+
+/// (sum of |x|^p)^(1/p), for 0 how many are not 0, for infinity the largest.
+Values vector_norm(Builder& b, const Node& n, double p) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  const auto dims = dims_of(n, x);
+  if (x->type().numel() == 0 || !ir::is_floating(x->type().dtype)) return {};
+  // ATen converts to the type that is asked for, then to what it sums in.
+  auto* w = b.to(b.to(x, dtype), wide(dtype));
+  const bool keep = ir::bool_of(n, "keepdim", false);
+  const bool of_one = count_of(x, dims) == 1;
+  Value* made = nullptr;
+  if (p == 0) {
+    made = b.sum(b.to(b.compare("aten::ne.Scalar", w, int64_t{0}), wide(dtype)), dims, keep);
+  } else if (of_one) {
+    made = b.unary("aten::abs", w);
+  } else if (std::isinf(p)) {
+    made = b.reduce(p > 0 ? "aten::amax" : "aten::amin", b.unary("aten::abs", w), dims, keep);
+  } else if (p == 1) {
+    made = b.sum(b.unary("aten::abs", w), dims, keep);
+  } else if (p == 2) {
+    made = b.sqrt(b.sum(b.mul(w, w), dims, keep));
+  } else {
+    const auto power = [&](Value* v, double e) {
+      return b.call("aten::pow.Tensor_Scalar", {{"self", v}, {"exponent", ir::Attribute(e)}}, v->type());
+    };
+    auto* magnitude = b.unary("aten::abs", w);
+    made = power(b.sum(power(magnitude, p), dims, keep), 1 / p);
+  }
+  return {b.to(b.view(made, n.output().type().sizes), dtype)};
+}
+
 struct SoftmaxGradient {
   Value *grad, *output;
   Dims dims;
@@ -139,7 +186,7 @@ Values copy_of_one(Builder& b, const Node& n) {
   const auto& out = n.output().type();
   if (x->type().numel() != out.numel() || x->type().numel() == 0) return {};
   if (n.op().starts_with("aten::any") || n.op().starts_with("aten::all"))
-    x = b.compare("aten::ne.Scalar", x, 0);
+    x = b.compare("aten::ne.Scalar", x, int64_t{0});
   auto* copy = x->type().dtype == out.dtype ? b.unary("aten::clone", x) : b.to(x, out.dtype);
   copy->set_type(ir::contiguous(out.dtype, copy->type().sizes, out.device));
   return {b.view(copy, out.sizes)};
@@ -164,6 +211,14 @@ void add_reductions(Table& table) {
   table["aten::var.correction"] = var;
   table["aten::std.correction"] = standard_deviation;
   table["aten::var_mean.correction"] = var_mean;
+  table["aten::logsumexp"] = logsumexp;
+  table["aten::linalg_vector_norm"] = [](Builder& b, const Node& n) {
+    return vector_norm(b, n, ir::number_of(n, "ord").value_or(2));
+  };
+  for (const char* name : {"aten::norm.Scalar", "aten::norm.ScalarOpt_dim"})
+    table[name] = [](Builder& b, const Node& n) {
+      return vector_norm(b, n, ir::number_of(n, "p").value_or(2));
+    };
   table["aten::_softmax"] = softmax;
   table["aten::_log_softmax"] = log_softmax;
   table["aten::_softmax_backward_data"] = softmax_backward;

@@ -16,6 +16,7 @@ using Table = std::unordered_map<std::string, Decomposition>;
 void add_reductions(Table& table);
 void add_normalisations(Table& table);
 void add_losses(Table& table);
+void add_movement(Table& table);
 
 /// Every operator that has a decomposition; sorted.
 std::vector<std::string> decomposed_operators();

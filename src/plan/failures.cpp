@@ -188,6 +188,13 @@ const Instruction* load_of(const codegen::Kernel& kernel, int value) {
   return i->op == Op::load && i->indirect.empty() && i->guard < 0 ? i : nullptr;
 }
 
+/// Whether a value is the same whatever the data.
+bool follows_from_place(const codegen::Kernel& kernel, int value) {
+  const auto& i = kernel.code[static_cast<size_t>(value)];
+  return i.op != Op::load && !codegen::is_reduction(i.op) &&
+         std::all_of(i.args.begin(), i.args.end(), [&](int arg) { return follows_from_place(kernel, arg); });
+}
+
 /// Whether the flag says that the value is at least 0 and below the size.
 bool says_in_range(const codegen::Kernel& kernel, int flag, const Instruction::Indirect& x) {
   bool from_zero = false, below = false;
@@ -238,6 +245,7 @@ bool Failures::next_kernel(const codegen::Step& step, bool always) {
   for (const auto& i : kernel.code)
     for (const auto& x : i.indirect) {
       if (i.guard >= 0 && says_in_range(kernel, i.guard, x)) continue;
+      if (follows_from_place(kernel, x.value)) continue;
       const auto* load = load_of(kernel, x.value);
       const auto* index = load ? step.buffers[static_cast<size_t>(load->buffer)] : nullptr;
       can_fail |= !index || !is_below(*index, x.size);

@@ -4,69 +4,14 @@
 #pragma once
 #include <ATen/ATen.h>
 
-#include "adapters/gate_ops.h"
-
-#include <functional>
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "adapters/gate_ops.h"
+#include "op_case.h"
+
 namespace graft::op_cases {
-
-using at::Tensor;
-
-/// What a case may use. All but rows and columns have the shape and layout under test and, but for the last
-/// five, its dtype.
-struct Inputs {
-  Tensor x, y, z;
-  Tensor p;     ///< greater than 0
-  Tensor u;     ///< between -1 and 1
-  Tensor mask;  ///< flags
-  Tensor at;    ///< whole numbers, places along the first dimension
-  Tensor rows;  ///< [5], places along the first dimension
-  Tensor rows32;
-  Tensor columns;  ///< [5], places along the last dimension
-
-  static Inputs of(const std::vector<Tensor>& t) {
-    return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]};
-  }
-  std::vector<Tensor> list() const { return {x, y, z, p, u, mask, at, rows, rows32, columns}; }
-};
-
-/// Kinds of dtypes.
-enum Types : unsigned {
-  none = 0,
-  floats = 1,
-  ints = 2,
-  flags = 4,
-  numbers = floats | ints,
-  all = numbers | flags
-};
-
-enum Needs : unsigned {
-  anything = 0,
-  rank1 = 1,  ///< at least one dimension
-  rank2 = 2,
-  elements = 4,      ///< not empty
-  plain = 8,         ///< no NaN, infinity or extreme number
-  no_gradient = 16,  ///< of floats: eager has none, or it is zero everywhere
-  no_half = 32,      ///< eager refuses float16 or rounds in between
-};
-
-struct Case {
-  std::string op;  ///< the operator it is about; others may come with it
-  Types types;     ///< it is run with
-  unsigned needs;
-  std::function<Tensor(const Inputs&)> run;
-  Types calls = none;  ///< kinds of dtypes for which it stays a call to ATen
-  /// What is right, where ATen's kernels for one machine or another are not; else `run`.
-  std::function<Tensor(const Inputs&)> right = {};
-};
-
-inline Types operator|(Types a, Types b) {
-  return static_cast<Types>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
-}
-
-#define GRAFT_CASE(expression) [](const Inputs& i) -> Tensor { return expression; }
 
 inline std::vector<Case> unary_cases() {
   return {
@@ -101,6 +46,20 @@ inline std::vector<Case> unary_cases() {
       {"aten::trunc", numbers, no_gradient, GRAFT_CASE(i.x.trunc()), ints},
       {"aten::logical_not", all, no_gradient, GRAFT_CASE(i.x.logical_not())},
       {"aten::bitwise_not", ints | flags, anything, GRAFT_CASE(i.x.bitwise_not())},
+      {"aten::sgn", numbers, no_gradient, GRAFT_CASE(i.x.sgn())},
+      {"aten::frac", floats, anything, GRAFT_CASE(i.x.frac())},
+      {"aten::sinc", all, plain | no_half, GRAFT_CASE(i.u.sinc())},
+      {"aten::asinh", all, anything, GRAFT_CASE(i.x.asinh())},
+      {"aten::acosh", floats, plain, GRAFT_CASE((i.p + 1).acosh())},
+      {"aten::acosh", floats, no_gradient, GRAFT_CASE(i.x.acosh())},
+      {"aten::atanh", all, anything, GRAFT_CASE(i.u.atanh())},
+      {"aten::deg2rad", all, anything, GRAFT_CASE(i.x.deg2rad())},
+      {"aten::rad2deg", all, anything, GRAFT_CASE(i.x.rad2deg())},
+      {"aten::special_entr", all, no_gradient, GRAFT_CASE(at::special_entr(i.x))},
+      {"aten::nan_to_num", all, anything, GRAFT_CASE(i.x.nan_to_num())},
+      {"aten::nan_to_num", floats, anything, GRAFT_CASE(i.x.nan_to_num(0.1, 2.3, -7))},
+      {"aten::isposinf", floats, no_gradient, GRAFT_CASE(i.x.isposinf())},
+      {"aten::isneginf", floats, no_gradient, GRAFT_CASE(i.x.isneginf())},
       {"aten::isnan", floats, no_gradient, GRAFT_CASE(i.x.isnan())},
       {"aten::isinf", floats, no_gradient, GRAFT_CASE(i.x.isinf())},
       {"aten::clone", all, anything, GRAFT_CASE(i.x.clone())},
@@ -163,6 +122,27 @@ inline std::vector<Case> binary_cases() {
       {"aten::pow.Tensor_Scalar", floats, anything, GRAFT_CASE(i.x.pow(-2))},
       {"aten::pow.Tensor_Scalar", all, plain, GRAFT_CASE(i.p.pow(1.7))},
       {"aten::pow.Tensor_Scalar", floats, no_gradient, GRAFT_CASE(i.x.pow(0))},
+      {"aten::pow.Scalar", all, plain, GRAFT_CASE(at::pow(2.5, i.x))},
+      {"aten::pow.Scalar", floats, no_gradient, GRAFT_CASE(at::pow(1, i.x))},
+      {"aten::floor_divide", floats, no_gradient | no_half, GRAFT_CASE(at::floor_divide(i.x, i.y))},
+      {"aten::atan2", all, plain, GRAFT_CASE(at::atan2(i.x, i.y))},
+      {"aten::atan2", floats, no_gradient, GRAFT_CASE(at::atan2(i.x, i.y))},
+      {"aten::hypot", floats, plain, GRAFT_CASE(at::hypot(i.x, i.y))},
+      {"aten::hypot", floats, no_gradient, GRAFT_CASE(at::hypot(i.x, i.y))},
+      {"aten::xlogy.Tensor", all, plain, GRAFT_CASE(at::xlogy(i.x, i.p))},
+      {"aten::xlogy.Tensor", all, no_gradient, GRAFT_CASE(at::xlogy(i.x, i.y))},
+      {"aten::xlogy.Scalar_Self", all, plain, GRAFT_CASE(at::xlogy(0.3, i.p))},
+      {"aten::xlogy.Scalar_Other", all, plain, GRAFT_CASE(at::xlogy(i.x, 1.7))},
+      {"aten::special_xlog1py", all, no_gradient, GRAFT_CASE(at::special_xlog1py(i.x, i.y))},
+      {"aten::special_xlog1py.self_scalar", all, plain, GRAFT_CASE(at::special_xlog1py(2, i.p))},
+      {"aten::special_xlog1py.other_scalar", all, plain, GRAFT_CASE(at::special_xlog1py(i.x, 2))},
+      {"aten::logaddexp", floats, plain, GRAFT_CASE(at::logaddexp(i.x, i.y))},
+      {"aten::logaddexp", floats, no_gradient, GRAFT_CASE(at::logaddexp(i.x, i.y))},
+      {"aten::logaddexp2", floats, plain, GRAFT_CASE(at::logaddexp2(i.x, i.y))},
+      {"aten::logaddexp2", floats, no_gradient, GRAFT_CASE(at::logaddexp2(i.x, i.y))},
+      {"aten::heaviside", all, no_gradient, GRAFT_CASE(at::heaviside(i.x, i.y))},
+      {"aten::fmax", all, anything, GRAFT_CASE(at::fmax(i.x, i.y))},
+      {"aten::fmin", all, anything, GRAFT_CASE(at::fmin(i.x, i.y))},
       {"aten::lerp.Tensor", floats, plain, GRAFT_CASE(at::lerp(i.x, i.y, i.u))},
       {"aten::lerp.Scalar", floats, plain, GRAFT_CASE(at::lerp(i.x, i.y, 0.7))},
       {"aten::addcmul", floats, plain, GRAFT_CASE(at::addcmul(i.x, i.y, i.z, 0.3))},
@@ -178,6 +158,8 @@ inline std::vector<Case> choice_cases() {
       {"aten::clamp.Tensor", numbers, no_gradient, GRAFT_CASE(i.x.clamp(i.y, i.z))},
       {"aten::clamp_min", numbers, anything, GRAFT_CASE(i.x.clamp_min(1))},
       {"aten::clamp_max", numbers, anything, GRAFT_CASE(i.x.clamp_max(1))},
+      {"aten::clamp_min.Tensor", numbers, anything, GRAFT_CASE(i.x.clamp_min(i.y))},
+      {"aten::clamp_max.Tensor", numbers, anything, GRAFT_CASE(i.x.clamp_max(i.y))},
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, i.y))},
       {"aten::where.self", all, anything, GRAFT_CASE(at::where(i.mask, i.x, 2))},
       {"aten::where.self", numbers, anything, GRAFT_CASE(at::where(i.mask, 2.5, i.x))},
@@ -223,6 +205,20 @@ inline std::vector<Case> activation_cases() {
       {"aten::hardsigmoid", floats, no_gradient, GRAFT_CASE(at::hardsigmoid(i.x))},
       {"aten::hardswish", floats, no_gradient, GRAFT_CASE(at::hardswish(i.x))},
       {"aten::threshold", floats, anything, GRAFT_CASE(at::threshold(i.x, 0.1, -2))},
+      {"aten::hardsigmoid", floats, plain, GRAFT_CASE(at::hardsigmoid(i.x))},
+      {"aten::hardswish", floats, plain, GRAFT_CASE(at::hardswish(i.x))},
+      {"aten::mish", floats, anything, GRAFT_CASE(at::mish(i.x))},
+      {"aten::celu", floats, anything, GRAFT_CASE(at::celu(i.x, 1.3))},
+      {"aten::softshrink", floats, anything, GRAFT_CASE(at::softshrink(i.x, 0.3))},
+      {"aten::hardshrink", floats, anything, GRAFT_CASE(at::hardshrink(i.x, 0.3))},
+      {"aten::log_sigmoid_forward", floats, anything, GRAFT_CASE(at::log_sigmoid(i.x))},
+      {"aten::logit", floats, anything, GRAFT_CASE(at::logit(i.u.abs()))},
+      {"aten::logit", floats, anything, GRAFT_CASE(at::logit(i.u, 0.2))},
+      {"aten::_prelu_kernel", floats, rank2 | elements, GRAFT_CASE(at::prelu(i.x, i.y.select(0, 0)))},
+      {"aten::_prelu_kernel", floats, elements | plain,
+       GRAFT_CASE(at::prelu(i.x, i.y.flatten().slice(0, 0, 1)))},
+      {"aten::glu", floats, rank1 | elements | plain, GRAFT_CASE(at::glu(at::cat({i.x, i.y}, 0), 0))},
+      {"aten::glu", floats, rank2 | elements, GRAFT_CASE(at::glu(at::cat({i.x, i.y}, -1)))},
       {"aten::native_dropout_backward", floats, plain | no_gradient,
        GRAFT_CASE(at::native_dropout_backward(i.x, i.mask, 1.25))},
   };
@@ -280,8 +276,54 @@ inline Tensor back_into_slice(const Inputs& i) {
   return at::slice_backward(i.x, sizes, 0, 1, sizes[0], 2);
 }
 
+/// Rows or an image of them, one sample of one channel.
+inline Tensor rows_of(const Tensor& x) { return x.unsqueeze(0); }
+inline Tensor image_of(const Tensor& x) { return x.unsqueeze(0).unsqueeze(0); }
+inline Tensor volume_of(const Tensor& x) { return at::stack({x, x * 2}).unsqueeze(0).unsqueeze(0); }
+/// [rows, 12, columns, 2]
+inline Tensor channels_of(const Inputs& i) {
+  return at::stack({i.x, i.y}, -1).unsqueeze(1).repeat({1, 12, 1, 1});
+}
+
 inline std::vector<Case> movement_cases() {
   return {
+      {"aten::reflection_pad1d", floats, rank2 | elements,
+       GRAFT_CASE(at::reflection_pad1d(i.x, at::IntArrayRef{1, 1}))},
+      {"aten::reflection_pad1d", numbers, rank2 | elements | no_gradient,
+       GRAFT_CASE(
+           at::reflection_pad1d(rows_of(i.x), at::IntArrayRef{0, std::min<int64_t>(i.x.size(1) - 1, 8)}))},
+      {"aten::reflection_pad2d", floats, rank2 | elements,
+       GRAFT_CASE(at::reflection_pad2d(image_of(i.x), at::IntArrayRef{1, 0, i.x.size(0) - 1, 1}))},
+      {"aten::reflection_pad3d", floats, rank2 | elements,
+       GRAFT_CASE(at::reflection_pad3d(volume_of(i.x), at::IntArrayRef{1, 1, 1, 1, 1, 0}))},
+      {"aten::replication_pad1d", floats, rank2 | elements,
+       GRAFT_CASE(at::replication_pad1d(i.x, at::IntArrayRef{1, 30}))},
+      {"aten::replication_pad2d", floats, rank2 | elements,
+       GRAFT_CASE(at::replication_pad2d(image_of(i.x), at::IntArrayRef{3, 0, 0, 2}))},
+      {"aten::replication_pad3d", floats, rank2 | elements,
+       GRAFT_CASE(at::replication_pad3d(volume_of(i.x), at::IntArrayRef{1, 2, 0, 3, 2, 1}))},
+      {"aten::upsample_nearest1d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_nearest1d(rows_of(i.x), at::IntArrayRef{3 * i.x.size(1)}))},
+      {"aten::upsample_nearest2d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_nearest2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 4 * i.x.size(1)}))},
+      {"aten::upsample_nearest2d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_nearest2d(image_of(i.x), at::IntArrayRef{i.x.size(0) + 1, 2})), floats},
+      {"aten::upsample_nearest3d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_nearest3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)}))},
+      {"aten::_upsample_nearest_exact1d", floats, rank2 | elements,
+       GRAFT_CASE(at::_upsample_nearest_exact1d(rows_of(i.x), at::IntArrayRef{2 * i.x.size(1)}))},
+      {"aten::_upsample_nearest_exact2d", floats, rank2 | elements,
+       GRAFT_CASE(
+           at::_upsample_nearest_exact2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 3 * i.x.size(1)}))},
+      {"aten::_upsample_nearest_exact3d", floats, rank2 | elements,
+       GRAFT_CASE(
+           at::_upsample_nearest_exact3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)}))},
+      {"aten::pixel_shuffle", all, rank2 | elements, GRAFT_CASE(at::pixel_shuffle(channels_of(i), 2))},
+      {"aten::pixel_unshuffle", all, rank2 | elements,
+       GRAFT_CASE(at::pixel_unshuffle(channels_of(i).permute({2, 3, 1, 0}).repeat({1, 1, 1, 2}), 2))},
+      {"aten::channel_shuffle", all, rank2 | elements, GRAFT_CASE(at::channel_shuffle(channels_of(i), 3))},
+      {"aten::roll", all, rank2, GRAFT_CASE(i.x.roll(at::IntArrayRef{1, -2}, at::IntArrayRef{0, 1}))},
+      {"aten::roll", all, elements, GRAFT_CASE(i.x.roll(at::IntArrayRef{3}))},
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y}, 0))},
       {"aten::cat", all, rank1, GRAFT_CASE(at::cat({i.x, i.y, i.z, i.x}, -1))},
       {"aten::cat", all, rank1 | elements,
@@ -392,6 +434,24 @@ inline std::vector<Case> reduction_cases() {
       {"aten::var_mean.correction", floats, rank2 | elements | plain,
        GRAFT_CASE(std::get<0>(at::var_mean(i.x, at::IntArrayRef{-1}, true)) +
                   std::get<1>(at::var_mean(i.x, at::IntArrayRef{-1}, true)))},
+      {"aten::logsumexp", floats, elements | rank1, GRAFT_CASE(i.x.logsumexp(at::IntArrayRef{-1}))},
+      {"aten::logsumexp", floats, elements | rank2, GRAFT_CASE(i.x.logsumexp(at::IntArrayRef{0, 1}, true))},
+      {"aten::linalg_vector_norm", floats, elements | rank1,
+       GRAFT_CASE(at::linalg_vector_norm(i.x, 2, at::IntArrayRef{-1}))},
+      {"aten::linalg_vector_norm", floats, elements | plain | rank1,
+       GRAFT_CASE(at::linalg_vector_norm(i.x, 1, at::OptionalIntArrayRef(), false, at::kDouble))},
+      {"aten::linalg_vector_norm", floats, elements | rank1,
+       GRAFT_CASE(at::linalg_vector_norm(i.x, INFINITY, at::IntArrayRef{0}))},
+      {"aten::linalg_vector_norm", floats, elements | rank1 | no_gradient,
+       GRAFT_CASE(at::linalg_vector_norm(i.x, -INFINITY, at::IntArrayRef{0}, true))},
+      {"aten::linalg_vector_norm", floats, elements | rank1 | no_gradient,
+       GRAFT_CASE(at::linalg_vector_norm(i.x, 0, at::IntArrayRef{-1}))},
+      {"aten::linalg_vector_norm", floats, elements | plain | rank2,
+       GRAFT_CASE(at::linalg_vector_norm(i.p, 3.5, at::IntArrayRef{-1}))},
+      {"aten::linalg_vector_norm", floats, elements | plain | rank2 | no_gradient,
+       GRAFT_CASE(at::linalg_vector_norm(i.p, -1.5, at::IntArrayRef{0}))},
+      {"aten::norm.ScalarOpt_dim", floats, elements | plain | rank1,
+       GRAFT_CASE(at::pairwise_distance(i.x, i.y))},
       {"aten::_softmax", floats, elements | rank1, GRAFT_CASE(i.x.softmax(-1))},
       {"aten::_softmax", floats, elements | rank1, GRAFT_CASE(i.x.softmax(0))},
       {"aten::_log_softmax", floats, elements | rank1, GRAFT_CASE(i.x.log_softmax(-1))},
@@ -409,8 +469,21 @@ inline Tensor batch_norm(const Inputs& i, bool training) {
   return at::batch_norm(i.x, weight, bias, mean, var, training, 0.1, 1e-3, false);
 }
 
+/// Rows as channels.
+inline Tensor group_norm(const Inputs& i, bool weighted) {
+  const auto x = i.x.unsqueeze(0);
+  const int64_t groups = i.x.size(0) % 2 ? 1 : 2;
+  if (!weighted) return at::group_norm(x, groups);
+  return at::group_norm(x, groups, i.p.select(1, 0), i.y.select(1, 0), 1e-3);
+}
+
 /// A class for every row.
 inline Tensor targets(const Inputs& i) { return i.columns.slice(0, 0, 1).expand({i.x.size(0)}).clone(); }
+
+/// [1, classes, rows, 1]
+inline Tensor rows_as_pixels(const Tensor& x) {
+  return (x.dim() == 1 ? x.unsqueeze(1) : x).t().contiguous().unsqueeze(0).unsqueeze(-1);
+}
 
 inline std::vector<Case> composed_cases() {
   return {
@@ -427,6 +500,20 @@ inline std::vector<Case> composed_cases() {
        GRAFT_CASE(batch_norm(i, true))},
       {"aten::_native_batch_norm_legit.no_stats", floats, rank2 | elements | plain,
        GRAFT_CASE(at::batch_norm(i.x, i.y.select(0, 0), {}, {}, {}, true, 0.1, 1e-3, false))},
+      {"aten::native_group_norm", floats, rank2 | elements | plain, GRAFT_CASE(group_norm(i, true))},
+      {"aten::native_group_norm", floats, rank2 | elements | plain, GRAFT_CASE(group_norm(i, false))},
+      {"aten::huber_loss", floats, elements | plain, GRAFT_CASE(at::huber_loss(i.x, i.y))},
+      {"aten::huber_loss", floats, anything, GRAFT_CASE(at::huber_loss(i.x, i.y, at::Reduction::None, 0.7))},
+      {"aten::smooth_l1_loss", floats, elements | plain, GRAFT_CASE(at::smooth_l1_loss(i.x, i.y))},
+      {"aten::smooth_l1_loss", floats, anything,
+       GRAFT_CASE(at::smooth_l1_loss(i.x, i.y, at::Reduction::None, 0.7))},
+      {"aten::binary_cross_entropy_with_logits", floats, elements | plain,
+       GRAFT_CASE(at::binary_cross_entropy_with_logits(i.x, i.u.detach()))},
+      {"aten::binary_cross_entropy_with_logits", floats, rank2 | elements | plain,
+       GRAFT_CASE(at::binary_cross_entropy_with_logits(i.x, i.u.detach(), i.p.detach(),
+                                                       i.p.detach().select(0, 0), at::Reduction::Sum))},
+      {"aten::binary_cross_entropy_backward", floats, elements | plain | no_gradient,
+       GRAFT_CASE(at::binary_cross_entropy_backward(i.y, i.u, i.p, i.p, at::Reduction::Mean))},
       {"aten::mse_loss", floats, elements | plain, GRAFT_CASE(at::mse_loss(i.x, i.y))},
       {"aten::mse_loss", floats, elements | plain, GRAFT_CASE(at::mse_loss(i.x, i.y, at::Reduction::Sum))},
       {"aten::mse_loss", floats, plain, GRAFT_CASE(at::mse_loss(i.x, i.y, at::Reduction::None))},
@@ -438,6 +525,18 @@ inline std::vector<Case> composed_cases() {
        GRAFT_CASE(at::nll_loss(i.x, targets(i), {}, at::Reduction::None, 1))},
       {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
        GRAFT_CASE(at::cross_entropy_loss(i.x, targets(i)))},
+      {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(at::cross_entropy_loss(i.x, targets(i), i.p.detach().select(0, 0)))},
+      {"aten::nll_loss_forward", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(at::nll_loss(i.x, targets(i), i.p.detach().select(0, 0), at::Reduction::None, 1))},
+      {"aten::nll_loss2d_forward", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(at::nll_loss2d(rows_as_pixels(i.x), rows_as_pixels(targets(i)).squeeze(1)))},
+      {"aten::nll_loss2d_forward", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(at::nll_loss2d(rows_as_pixels(i.x), rows_as_pixels(targets(i)).squeeze(1),
+                                 i.p.detach().select(0, 0), at::Reduction::Sum, 0))},
+      {"aten::nll_loss2d_forward", floats, rank2 | elements | plain | no_half,
+       GRAFT_CASE(at::nll_loss2d(rows_as_pixels(i.x), rows_as_pixels(targets(i)).squeeze(1), {},
+                                 at::Reduction::None, 1))},
   };
 }
 
@@ -468,6 +567,7 @@ inline std::vector<TextCase> text_cases() {
   };
   return {
       unary("aten::square", "self=%0"),
+      unary("aten::floor_divide.Scalar", "self=%0, other=1.5"),
       unary("aten::contiguous", "self=%0"),
       unary("aten::lift_fresh_copy", "self=%0"),
       unary("aten::to.dtype", "self=%0, dtype=f32, copy=true"),
@@ -480,6 +580,8 @@ inline std::vector<TextCase> text_cases() {
       unary("aten::where.ScalarSelf", "condition=%2, self=1.5, other=%0"),
       unary("aten::where.Scalar", "condition=%2, self=1.5, other=2.5"),
       unary("aten::hardtanh_backward", "grad_output=%0, self=%1, min_val=-0.5, max_val=0.5"),
+      {"aten::norm.Scalar",
+       "graph(%0 \"x\": f32[3, 17]) {\n  %1: f32[] = aten::norm.Scalar(self=%0, p=1)\n  return (%1)\n}\n"},
       {"graft::number",
        "graph(%0 \"x\": f32[3]) {\n  %1: f64[] = graft::number(value=1.5)\n"
        "  %2: f32[3] = aten::add.Tensor(self=%0, other=%1)\n  return (%2)\n}\n"},

@@ -325,12 +325,24 @@ class ValueEmitter {
                                        llvm::Align(static_cast<uint64_t>(ir::size_of(dtype))));
       return to_register(b_, dtype, raw);
     }
-    if (!scattered && varies) return masked_load(i, dtype, base, guard, scalar_index(i.index), width_);
+    if (!scattered) {
+      Value* at = scalar_index(i.index);
+      auto* any = b_.CreateOrReduce(guard);
+      for (size_t k = 0; k < places.size(); ++k)
+        at = b_.CreateAdd(at, checked(i.indirect[k], places[k], any));
+      if (varies) return masked_load(i, dtype, base, guard, at, width_);
+      // One element for all lanes.
+      at = b_.CreateSelect(any, at, b_.getInt64(0));
+      auto* raw = b_.CreateAlignedLoad(element, b_.CreateGEP(element, base, at),
+                                       llvm::Align(static_cast<uint64_t>(ir::size_of(dtype))));
+      return b_.CreateVectorSplat(static_cast<unsigned>(width_), to_register(b_, dtype, raw));
+    }
     if (const auto step = step_of(i.index); step && varies && !guard && places.empty())
       return to_register(b_, dtype, stepped_load(element, base, scalar_index(i.index), *step, dtype));
     Value* at = varies ? vector_index(i.index) : splat_index(scalar_index(i.index));
     for (size_t k = 0; k < places.size(); ++k) {
-      auto* g = guard && places[k]->getType()->isVectorTy() ? widened(guard) : guard;
+      const bool by_lanes = places[k]->getType()->isVectorTy();
+      auto* g = guard && by_lanes ? widened(guard) : guard_varies ? b_.CreateOrReduce(guard) : guard;
       at = b_.CreateAdd(at, splat_if_needed(checked(i.indirect[k], places[k], g)));
     }
     if (guard) at = b_.CreateSelect(widened(guard), at, llvm::Constant::getNullValue(at->getType()));
