@@ -496,7 +496,7 @@ class Session {
 
   const CaptureRequest& request_;
   const StartOfRun& start_;
-  size_t elsewhere_ = 0;  // tensors that are neither arguments nor a module's
+  size_t elsewhere_ = 0;            // tensors that are neither arguments nor a module's
   std::vector<at::Tensor> marked_;  // arguments, parameters and buffers
   std::optional<EffectsWatch> effects_;
   Capture done_;

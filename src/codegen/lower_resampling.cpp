@@ -105,7 +105,7 @@ bool reflects_little(const Node& n) {
 // --- upsampling
 
 /// Each element several times.
-int nearest(Lowering& l, const Node& n, const Place& p) {
+int nearest_element(Lowering& l, const Node& n, const Place& p) {
   auto place = p;
   for (size_t dim = 2; dim < p.size(); ++dim)
     place[dim] = p[dim] / (size(n.output(), dim) / size(self(n), dim));
@@ -133,8 +133,8 @@ void add_resampling(LowerTable& table) {
     const std::string d = dims;
     table["aten::reflection_pad" + d] = {padded_by(reflected, reflected_sides), reflects_little};
     table["aten::replication_pad" + d] = {padded_by(nearest_inside, nearest_sides), pads_outwards};
-    table["aten::upsample_nearest" + d] = {nearest, nearest_applies(false)};
-    table["aten::_upsample_nearest_exact" + d] = {nearest, nearest_applies(true)};
+    table["aten::upsample_nearest" + d] = {nearest_element, nearest_applies(false)};
+    table["aten::_upsample_nearest_exact" + d] = {nearest_element, nearest_applies(true)};
   }
 }
 

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
-#include <ranges>
 #include <unordered_set>
 
 #include "autograd/absent_tangents.h"
@@ -18,6 +16,7 @@
 #include "capture/ivalue.h"
 #include "codegen/lowering.h"
 #include "compiler/build.h"
+#include "compiler/joined_gradients.h"
 #include "ir/clone.h"
 #include "ir/op_traits.h"
 #include "passes/pipeline.h"
@@ -328,39 +327,6 @@ void Program::check_unchanged(const ForwardPass& pass, const PartialBackward* pa
   }
 }
 
-namespace {
-
-/// Whether two tensors in one storage may have an element in common. Parts of a tensor do not (what a cat was
-/// made of, chunks, rows): they are boxes in one grid.
-bool may_meet(const at::Tensor& one, const at::Tensor& other) {
-  const bool in_order = one.storage_offset() <= other.storage_offset();
-  const auto &a = in_order ? one : other, &b = in_order ? other : one;
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  if (a.strides() != b.strides()) return true;
-  std::vector<size_t> dims(a.strides().size());
-  std::iota(dims.begin(), dims.end(), size_t{0});
-  std::ranges::sort(dims, [&](size_t d, size_t e) { return a.strides()[d] > a.strides()[e]; });
-  int64_t apart = b.storage_offset() - a.storage_offset();
-  bool meets = true;
-  std::vector<int64_t> extents(dims.size());
-  for (const size_t d : dims) {
-    if (a.strides()[d] <= 0) return true;
-    const int64_t steps = apart / a.strides()[d];
-    apart %= a.strides()[d];
-    meets &= steps < a.sizes()[d];
-    extents[d] = std::max(a.sizes()[d], steps + b.sizes()[d]);
-  }
-  // No grid if two places in it are one in memory.
-  int64_t reach = 0;
-  for (const size_t d : std::views::reverse(dims)) {
-    if (a.strides()[d] <= reach) return true;
-    reach += (extents[d] - 1) * a.strides()[d];
-  }
-  return apart != 0 || meets;
-}
-
-}  // namespace
-
 std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                           bool last, bool sparse) const {
   std::vector<bool> absent;
@@ -386,14 +352,7 @@ std::vector<at::Tensor> Program::backward(ForwardPass& pass, const std::vector<a
     gradients.push_back(gradient.result && reached ? found[*gradient.result - captured_.forward_results]
                                                    : at::Tensor());
   }
-  // Autograd keeps a gradient that nobody else has as it is, and adds to it in place.
-  for (size_t i = 0; i < gradients.size(); ++i)
-    for (size_t k = 0; k < i; ++k)
-      if (gradients[i].defined() && gradients[k].defined() && !gradients[i].is_same(gradients[k]) &&
-          gradients[i].is_alias_of(gradients[k]) && may_meet(gradients[i], gradients[k])) {
-        gradients[i] = gradients[i].clone();
-        break;
-      }
+  part_gradients(gradients);
   for (size_t i = 0; sparse && i < gradients.size(); ++i)
     if (const auto& gradient = captured_.gradients[i]; gradient.indices && gradients[i].defined())
       gradients[i] = at::_sparse_coo_tensor_unsafe(found[*gradient.indices - captured_.forward_results],

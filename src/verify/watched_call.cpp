@@ -174,6 +174,7 @@ class ProgramCheck {
   }
 
   void run_partial_backwards(CheckedRun& run) {
+    if (eager_.partial_backwards_of != &program_) return;
     for (const auto& absent : eager_.partial_backwards)
       partials_.push_back({.absent = absent, .got = run.backward(tangents_without(absent))});
   }
@@ -309,8 +310,13 @@ EagerCall call_eagerly(const FlatArguments& call, const EagerFunction& function,
   // Numbers that nobody draws here are left to those who draw them meanwhile, on other
   // threads.
   if (observed.capture && !draws_random_numbers(observed.capture->graph)) before = after = GeneratorStates();
-  return {std::move(observed),           std::move(result),           std::move(before), std::move(after),
-          modules.beyond(reads.reads()), std::move(partial_backwards)};
+  return {std::move(observed),
+          std::move(result),
+          std::move(before),
+          std::move(after),
+          modules.beyond(reads.reads()),
+          std::move(partial_backwards),
+          program};
 }
 
 Verdict check_program(const CheckedProgram& program, std::vector<at::Tensor> bound, const EagerCall& eager,

@@ -24,8 +24,10 @@ struct EagerCall {
   detail::FlatResult result;
   GeneratorStates before, after;  ///< of the generators that it drew from
   std::vector<StateRead> states;  ///< on the host, that its code has read
-  /// The program's, that it is to be compared in: for these its outputs have kept their history.
+  /// The program's, that it is to be compared in: for these its outputs have kept their history. The function
+  /// may then take the path of another program, which has others.
   std::vector<std::vector<bool>> partial_backwards;
+  const CheckedProgram* partial_backwards_of;
   /// Nothing that the function was given has changed, and no random number was drawn. What its code did
   /// besides has happened.
   void undo() const;

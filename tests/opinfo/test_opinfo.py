@@ -1,4 +1,4 @@
-"""PyTorch's own samples of its operators (OpInfo), compiled. docs/operators.md has the counts of all of them.
+"""PyTorch's own samples of its operators (OpInfo), compiled. scripts/operators_doc.py writes what it finds to docs/operators.md.
 
 Needs build/tests/opinfo_driver.
 """

@@ -339,55 +339,6 @@ TEST_P(HostValues, NumbersThatKeepChangingAreInputs) {
   EXPECT_EQ(counters().graph_breaks, 0);
 }
 
-/// Numbers among the arguments: operands become inputs, what decides the way stays a guard or is seen by a
-/// replay.
-TEST_P(HostValues, NumbersInTheArguments) {
-  const bool gradients = GetParam();
-  const at::AutoGradMode mode(gradients);
-  const auto expect_right = [&](auto function, int64_t most_graphs) {
-    const std::function<Tensor(Tensor, double, int64_t)> typed = function;
-    const auto fast = compile(typed);
-    reset();
-    at::manual_seed(5);
-    for (int call = 0; call < 80 && !testing::Test::HasFailure(); ++call) {
-      const double number = call < 4 ? 0.5 : at::rand({}).item<double>();
-      const int64_t whole = call < 6 ? 2 : 1 + call % 4;
-      const auto x = at::randn({5, 4});
-      auto a = x.clone().set_requires_grad(gradients), b = x.clone().set_requires_grad(gradients);
-      const auto want = function(a, number, whole), got = fast(b, number, whole);
-      expect_close(got, want, call);
-      if (!gradients) continue;
-      want.sum().backward();
-      got.sum().backward();
-      expect_close(b.grad(), a.grad(), call);
-    }
-    EXPECT_LE(counters().graphs, most_graphs);
-  };
-  expect_right([](Tensor x, double t, int64_t n) { return (x / t).softmax(-1) * n - t; }, 3);
-  expect_right([](Tensor x, double t, int64_t) { return t > 0.5 ? (x * t).relu() : x.tanh() + t; }, 6);
-  expect_right([](Tensor x, double, int64_t n) { return x.narrow(0, 1, n).exp(); }, 8);
-  expect_right([](Tensor x, double, int64_t) { return x.exp() * 3; }, 1);
-  expect_right([](Tensor x, double t, int64_t n) { return x.sum() * t + x.select(0, n).mean(); }, 8);
-  // In parts the code runs in every call.
-  expect_right(
-      [](Tensor x, double t, int64_t n) {
-        const auto y = x * t;
-        return y.sum().item<double>() > 0 ? y.exp() + n : y.tanh() - t;
-      },
-      12);
-}
-
-TEST(Replay, ANumberThatIsOnlyGivenBack) {
-  const at::NoGradGuard no_grad;
-  const auto fast = compile([](Tensor x, double t) { return std::pair(x.exp(), t * 2); });
-  for (int call = 0; call < 20; ++call) {
-    const auto x = at::randn({3});
-    const auto [y, twice] = fast(x, call);
-    EXPECT_EQ(twice, 2.0 * call);
-    expect_close(y, x.exp(), call);
-  }
-}
-
 /// A literal of another dtype takes another way through type promotion.
 TEST(Replay, ANumberOfAnotherKindIsAnotherProgram) {
   const at::NoGradGuard no_grad;

@@ -440,5 +440,33 @@ TEST(WatchedGradients, HistoriesThatAGraphDoesNotShow) {
   EXPECT_EQ(out.numel(), 0);
 }
 
+/// A backward pass of some outputs is compared in the next watched call, which may take another path.
+TEST(WatchedGradients, BackwardPassesOfSomeOutputsOnTwoPaths) {
+  bool flag = true;
+  const auto function = [&](const Tensor& x) -> std::vector<Tensor> {
+    if (flag) return {x.exp(), x.sin(), x * 3};
+    return {x.tanh(), x.detach() * 2, x.detach().cos()};
+  };
+  const auto fast = compile(function, {.replay = Replay::every});
+  at::manual_seed(9);
+  for (int call = 0; call < 80; ++call) {
+    flag = at::rand({}).item<double>() < 0.6;
+    const auto used = at::randint(1, 8, {}).item<int64_t>();
+    const auto x = at::randn({3, 4});
+    Tensor gradients[2];
+    for (const bool compiled : {false, true}) {
+      auto given = x.clone().set_requires_grad(true);
+      const auto made = compiled ? fast(given) : function(given);
+      Tensor sum = given.sum() * 0;
+      for (size_t i = 0; i < made.size(); ++i)
+        if ((used >> i & 1) && made[i].requires_grad())
+          sum = sum + made[i].sum() * static_cast<double>(i + 1);
+      sum.backward();
+      gradients[compiled] = given.grad();
+    }
+    expect_same(gradients[1], gradients[0]);
+  }
+}
+
 }  // namespace
 }  // namespace graft
