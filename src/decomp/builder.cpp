@@ -55,8 +55,28 @@ Value* Builder::binary(const char* op, Value* a, double b) {
   return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, a->type().dtype));
 }
 
+Value* Builder::whole(const char* op, Value* a, int64_t b) {
+  return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, a->type().dtype));
+}
+
 Value* Builder::compare(const char* op, Value* a, Attribute b) {
   return call(op, {{"self", a}, {"other", std::move(b)}}, like(a, a->type().sizes, ir::DType::boolean));
+}
+
+Value* Builder::compare(const char* op, Value* a, Value* b) {
+  auto sizes = broadcast(a->type().sizes, b->type().sizes);
+  const auto* shaped = a->type().sizes == sizes ? a : b;
+  return call(op, {{"self", a}, {"other", b}}, like(shaped, std::move(sizes), ir::DType::boolean));
+}
+
+Value* Builder::is_nan(Value* x) {
+  return call("aten::isnan", {{"self", x}}, like(x, x->type().sizes, ir::DType::boolean));
+}
+
+Value* Builder::clamp(Value* x, std::optional<int64_t> least, std::optional<int64_t> most) {
+  const auto bound = [](std::optional<int64_t> number) { return number ? Attribute(*number) : Attribute(); };
+  return call("aten::clamp", {{"self", x}, {"min", bound(least)}, {"max", bound(most)}},
+              like(x, x->type().sizes, x->type().dtype));
 }
 
 Value* Builder::where(Value* flag, Value* a, Value* b) {
@@ -103,17 +123,26 @@ Value* Builder::permute(Value* x, const Dims& dims) {
   return call("aten::permute", {{"self", x}, {"dims", Attribute(dims)}}, std::move(type));
 }
 
-Value* Builder::slice(Value* x, int64_t dim, int64_t start, int64_t end) {
+Value* Builder::slice(Value* x, int64_t dim, int64_t start, int64_t end, int64_t step) {
   auto type = x->type();
-  if (start == 0 && end == type.sizes[static_cast<size_t>(dim)]) return x;
-  type.sizes[static_cast<size_t>(dim)] = end - start;
+  if (start == 0 && end == type.sizes[static_cast<size_t>(dim)] && step == 1) return x;
+  type.sizes[static_cast<size_t>(dim)] = (end - start + step - 1) / step;
+  type.strides[static_cast<size_t>(dim)] *= step;
   return call("aten::slice.Tensor",
               {{"self", x},
                {"dim", Attribute(dim)},
                {"start", Attribute(start)},
                {"end", Attribute(end)},
-               {"step", Attribute(int64_t{1})}},
+               {"step", Attribute(step)}},
               std::move(type));
+}
+
+Value* Builder::expand(Value* x, const Dims& sizes) {
+  auto type = x->type();
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (type.sizes[i] != sizes[i]) type.strides[i] = 0;
+  type.sizes = sizes;
+  return call("aten::expand", {{"self", x}, {"size", Attribute(sizes)}}, std::move(type));
 }
 
 Value* Builder::copy(Value* x) {
@@ -121,7 +150,7 @@ Value* Builder::copy(Value* x) {
               ir::contiguous(x->type().dtype, x->type().sizes, x->type().device));
 }
 
-Value* Builder::pad(Value* x, int64_t dim, int64_t before, int64_t after) {
+Value* Builder::pad(Value* x, int64_t dim, int64_t before, int64_t after, double number) {
   if (before == 0 && after == 0) return x;
   auto sizes = x->type().sizes;
   const auto from_last = static_cast<int64_t>(sizes.size()) - 1 - dim;
@@ -130,7 +159,7 @@ Value* Builder::pad(Value* x, int64_t dim, int64_t before, int64_t after) {
   pads[pads.size() - 1] = after;
   sizes[static_cast<size_t>(dim)] += before + after;
   return call("aten::constant_pad_nd",
-              {{"self", x}, {"pad", Attribute(std::move(pads))}, {"value", Attribute(int64_t{0})}},
+              {{"self", x}, {"pad", Attribute(std::move(pads))}, {"value", Attribute(number)}},
               ir::contiguous(x->type().dtype, std::move(sizes), x->type().device));
 }
 

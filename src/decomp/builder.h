@@ -1,5 +1,6 @@
 // Writes core operators into a graph, before a given node, and works out the types of their results.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,13 @@ class Builder {
   ir::Value* add(ir::Value* a, double b) { return binary("aten::add.Scalar", a, b); }
   ir::Value* mul(ir::Value* a, double b) { return binary("aten::mul.Scalar", a, b); }
   ir::Value* div(ir::Value* a, double b) { return binary("aten::div.Scalar", a, b); }
+  ir::Value* whole(const char* op, ir::Value* a, int64_t b);
   ir::Value* compare(const char* op, ir::Value* a, ir::Attribute b);
+  ir::Value* compare(const char* op, ir::Value* a, ir::Value* b);
+  ir::Value* is_nan(ir::Value* x);
+  ir::Value* either(ir::Value* a, ir::Value* b) { return binary("aten::logical_or", a, b); }
+  /// Between whole numbers, where there are any.
+  ir::Value* clamp(ir::Value* x, std::optional<int64_t> least, std::optional<int64_t> most);
   ir::Value* where(ir::Value* flag, ir::Value* a, ir::Value* b);
   // Reductions that keep their dimensions with size 1, or drop them.
   ir::Value* reduce(const char* op, ir::Value* x, const Dims& dims, bool keep);
@@ -50,15 +57,18 @@ class Builder {
   ir::Value* view(ir::Value* x, Dims sizes);
   // Other views, with the strides that they have.
   ir::Value* permute(ir::Value* x, const Dims& dims);
-  ir::Value* slice(ir::Value* x, int64_t dim, int64_t start, int64_t end);
+  ir::Value* slice(ir::Value* x, int64_t dim, int64_t start, int64_t end, int64_t step = 1);
+  ir::Value* expand(ir::Value* x, const Dims& sizes);
   /// Row-major memory: what any view() is possible of.
   ir::Value* contiguous(ir::Value* x) { return x->type().is_contiguous() ? x : copy(x); }
   ir::Value* copy(ir::Value* x);
-  /// Zeros before and after, along one dimension.
-  ir::Value* pad(ir::Value* x, int64_t dim, int64_t before, int64_t after);
+  /// A number before and after, along one dimension.
+  ir::Value* pad(ir::Value* x, int64_t dim, int64_t before, int64_t after, double number = 0);
   ir::Value* flip(ir::Value* x, int64_t dim);
   ir::Value* cat(std::vector<ir::Value*> parts, int64_t dim);
   ir::Value* full(const Dims& sizes, double number, ir::DType dtype, ir::Device device);
+
+  bool is_used(const ir::Value& value) const { return !value.users().empty() || graph_.is_result(value); }
 
  private:
   ir::Graph& graph_;

@@ -15,6 +15,7 @@ const Table& table() {
     add_normalisations(t);
     add_losses(t);
     add_movement(t);
+    add_pooling(t);
     return t;
   }();
   return made;

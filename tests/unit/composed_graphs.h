@@ -163,6 +163,34 @@ inline const std::vector<std::string>& composed_graphs() {
   %6: f32[4], %7: f32[] = aten::nll_loss_forward(self=%0, target=%1, weight=None, reduction=0, ignore_index=-100)
   return (%2, %3, %4, %5, %6)
 }
+)",
+      // Pooling: windows that overlap and windows side by side, with padding, rests, and beyond the side.
+      R"(graph(%0 "x": f32[2, 3, 7, 6], %1 "y": f32[3, 4, 8], %2 "v": f32[2, 4, 4, 6]) {
+  %3: f32[2, 3, 4, 3], %4: i64[2, 3, 4, 3] = aten::max_pool2d_with_indices(self=%0, kernel_size=[3], stride=[2], padding=[1])
+  %5: f32[2, 3, 4, 4], %6: i64[2, 3, 4, 4] = aten::max_pool2d_with_indices(self=%0, kernel_size=[2, 3], stride=[2, 2], padding=[1, 1], dilation=[3, 1], ceil_mode=true)
+  %7: f32[3, 1, 6], %8: i64[3, 1, 6] = aten::max_pool2d_with_indices(self=%1, kernel_size=[4, 3], stride=[4, 1])
+  %9: f32[2, 2, 2, 3], %10: i64[2, 2, 2, 3] = aten::max_pool3d_with_indices(self=%2, kernel_size=[2])
+  %11: f32[2, 3, 4, 3] = aten::avg_pool2d(self=%0, kernel_size=[3], stride=[2], padding=[1])
+  %12: f32[2, 3, 4, 4] = aten::avg_pool2d(self=%0, kernel_size=[3, 2], stride=[2], padding=[1, 1], ceil_mode=true)
+  %13: f32[2, 3, 4, 4] = aten::avg_pool2d(self=%0, kernel_size=[3, 2], stride=[2], padding=[1, 1], ceil_mode=true, count_include_pad=false)
+  %14: f32[2, 3, 3, 5] = aten::avg_pool2d(self=%0, kernel_size=[2], stride=[2, 1], divisor_override=3)
+  %15: f32[2, 2, 2, 3] = aten::avg_pool3d(self=%2, kernel_size=[2])
+  %16: f32[3, 2, 4] = aten::_adaptive_avg_pool2d(self=%1, output_size=[2, 4])
+  %17: f32[2, 2, 1, 3] = aten::_adaptive_avg_pool3d(self=%2, output_size=[2, 1, 3])
+  return (%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17)
+}
+)",
+      R"(graph(%0 "x": f32[2, 3, 7, 6], %1 "v": f32[2, 4, 4, 6], %2 "g": f32[2, 3, 3, 2], %3 "h": f32[2, 2, 2, 3], %4 "k": f32[2, 3, 7, 2]) {
+  %5: f32[2, 3, 3, 2], %6: i64[2, 3, 3, 2] = aten::max_pool2d_with_indices(self=%0, kernel_size=[2, 3])
+  %7: f32[2, 3, 7, 6] = aten::max_pool2d_with_indices_backward(grad_output=%2, self=%0, kernel_size=[2, 3], stride=[], padding=[0, 0], dilation=[1, 1], ceil_mode=false, indices=%6)
+  %8: f32[2, 2, 2, 3], %9: i64[2, 2, 2, 3] = aten::max_pool3d_with_indices(self=%1, kernel_size=[2])
+  %10: f32[2, 4, 4, 6] = aten::max_pool3d_with_indices_backward(grad_output=%3, self=%1, kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=false, indices=%9)
+  %11: f32[2, 3, 7, 6] = aten::avg_pool2d_backward(grad_output=%2, self=%0, kernel_size=[2, 3], stride=[], padding=[0, 0], ceil_mode=false, count_include_pad=true, divisor_override=None)
+  %12: f32[2, 4, 4, 6] = aten::avg_pool3d_backward(grad_output=%3, self=%1, kernel_size=[2], stride=[2], padding=[0], ceil_mode=false, count_include_pad=true, divisor_override=5)
+  %13: f32[2, 3, 7, 6] = aten::_adaptive_avg_pool2d_backward(grad_output=%4, self=%0)
+  %14: f32[2, 4, 4, 6] = aten::_adaptive_avg_pool3d_backward(grad_output=%3, self=%1)
+  return (%7, %10, %11, %12, %13, %14)
+}
 )"};
   return graphs;
 }

@@ -10,6 +10,7 @@
 
 #include "adapters/gate_ops.h"
 #include "op_case.h"
+#include "window_cases.h"
 
 namespace graft::op_cases {
 
@@ -276,10 +277,6 @@ inline Tensor back_into_slice(const Inputs& i) {
   return at::slice_backward(i.x, sizes, 0, 1, sizes[0], 2);
 }
 
-/// Rows or an image of them, one sample of one channel.
-inline Tensor rows_of(const Tensor& x) { return x.unsqueeze(0); }
-inline Tensor image_of(const Tensor& x) { return x.unsqueeze(0).unsqueeze(0); }
-inline Tensor volume_of(const Tensor& x) { return at::stack({x, x * 2}).unsqueeze(0).unsqueeze(0); }
 /// [rows, 12, columns, 2]
 inline Tensor channels_of(const Inputs& i) {
   return at::stack({i.x, i.y}, -1).unsqueeze(1).repeat({1, 12, 1, 1});
@@ -287,37 +284,6 @@ inline Tensor channels_of(const Inputs& i) {
 
 inline std::vector<Case> movement_cases() {
   return {
-      {"aten::reflection_pad1d", floats, rank2 | elements,
-       GRAFT_CASE(at::reflection_pad1d(i.x, at::IntArrayRef{1, 1}))},
-      {"aten::reflection_pad1d", numbers, rank2 | elements | no_gradient,
-       GRAFT_CASE(
-           at::reflection_pad1d(rows_of(i.x), at::IntArrayRef{0, std::min<int64_t>(i.x.size(1) - 1, 8)}))},
-      {"aten::reflection_pad2d", floats, rank2 | elements,
-       GRAFT_CASE(at::reflection_pad2d(image_of(i.x), at::IntArrayRef{1, 0, i.x.size(0) - 1, 1}))},
-      {"aten::reflection_pad3d", floats, rank2 | elements,
-       GRAFT_CASE(at::reflection_pad3d(volume_of(i.x), at::IntArrayRef{1, 1, 1, 1, 1, 0}))},
-      {"aten::replication_pad1d", floats, rank2 | elements,
-       GRAFT_CASE(at::replication_pad1d(i.x, at::IntArrayRef{1, 30}))},
-      {"aten::replication_pad2d", floats, rank2 | elements,
-       GRAFT_CASE(at::replication_pad2d(image_of(i.x), at::IntArrayRef{3, 0, 0, 2}))},
-      {"aten::replication_pad3d", floats, rank2 | elements,
-       GRAFT_CASE(at::replication_pad3d(volume_of(i.x), at::IntArrayRef{1, 2, 0, 3, 2, 1}))},
-      {"aten::upsample_nearest1d", floats, rank2 | elements,
-       GRAFT_CASE(at::upsample_nearest1d(rows_of(i.x), at::IntArrayRef{3 * i.x.size(1)}))},
-      {"aten::upsample_nearest2d", floats, rank2 | elements,
-       GRAFT_CASE(at::upsample_nearest2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 4 * i.x.size(1)}))},
-      {"aten::upsample_nearest2d", floats, rank2 | elements,
-       GRAFT_CASE(at::upsample_nearest2d(image_of(i.x), at::IntArrayRef{i.x.size(0) + 1, 2})), floats},
-      {"aten::upsample_nearest3d", floats, rank2 | elements,
-       GRAFT_CASE(at::upsample_nearest3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)}))},
-      {"aten::_upsample_nearest_exact1d", floats, rank2 | elements,
-       GRAFT_CASE(at::_upsample_nearest_exact1d(rows_of(i.x), at::IntArrayRef{2 * i.x.size(1)}))},
-      {"aten::_upsample_nearest_exact2d", floats, rank2 | elements,
-       GRAFT_CASE(
-           at::_upsample_nearest_exact2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 3 * i.x.size(1)}))},
-      {"aten::_upsample_nearest_exact3d", floats, rank2 | elements,
-       GRAFT_CASE(
-           at::_upsample_nearest_exact3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)}))},
       {"aten::pixel_shuffle", all, rank2 | elements, GRAFT_CASE(at::pixel_shuffle(channels_of(i), 2))},
       {"aten::pixel_unshuffle", all, rank2 | elements,
        GRAFT_CASE(at::pixel_unshuffle(channels_of(i).permute({2, 3, 1, 0}).repeat({1, 1, 1, 2}), 2))},
@@ -543,8 +509,9 @@ inline std::vector<Case> composed_cases() {
 #undef GRAFT_CASE
 
 inline std::vector<std::vector<Case>> families() {
-  return {unary_cases(),    binary_cases(),  choice_cases(),    activation_cases(), creation_cases(),
-          movement_cases(), scatter_cases(), reduction_cases(), composed_cases()};
+  return {unary_cases(),    binary_cases(),    choice_cases(),     activation_cases(),
+          creation_cases(), movement_cases(),  resampling_cases(), pooling_cases(),
+          scatter_cases(),  reduction_cases(), composed_cases()};
 }
 
 inline std::vector<Case> all_cases() {

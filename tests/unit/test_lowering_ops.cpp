@@ -156,6 +156,8 @@ TEST_P(LoweringOps, Choices) { check(op_cases::choice_cases()); }
 TEST_P(LoweringOps, Activations) { check(op_cases::activation_cases()); }
 TEST_P(LoweringOps, Creation) { check(op_cases::creation_cases()); }
 TEST_P(LoweringOps, Movement) { check(op_cases::movement_cases()); }
+TEST_P(LoweringOps, Resampling) { check(op_cases::resampling_cases()); }
+TEST_P(LoweringOps, Pooling) { check(op_cases::pooling_cases()); }
 TEST_P(LoweringOps, Scatters) { check(op_cases::scatter_cases()); }
 TEST_P(LoweringOps, Reductions) { check(op_cases::reduction_cases()); }
 TEST_P(LoweringOps, Composed) { check(op_cases::composed_cases()); }

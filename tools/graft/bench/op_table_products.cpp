@@ -52,8 +52,10 @@ Tensors ten_inputs(const Tensors& in) {
 }
 
 std::vector<OpInput> ten_small() {
+  constexpr int inputs = 10;
   std::vector<OpInput> all;
-  for (int i = 0; i < 10; ++i) all.push_back(trained("x" + std::to_string(i), {8}));
+  all.reserve(inputs);
+  for (int i = 0; i < inputs; ++i) all.push_back(trained("x" + std::to_string(i), {8}));
   return all;
 }
 
