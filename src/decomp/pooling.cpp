@@ -25,7 +25,6 @@ constexpr int64_t most_slices = 16;
 struct Windows {
   int64_t dim, kernel, stride, padding, dilation, in, out;
   int64_t reach() const { return (out - 1) * stride + dilation * (kernel - 1) + 1; }
-  bool are_apart() const { return padding == 0 && dilation == 1 && stride >= kernel; }
 };
 
 /// Of a pooling over the last dimensions of `x`, to the sizes of `y`.
@@ -39,6 +38,7 @@ std::vector<Windows> windows_of(const Node& n, const Value* x, const Value* y, s
   const auto kernel = numbers("kernel_size", {1}), stride = numbers("stride", kernel),
              padding = numbers("padding", {0}), dilation = numbers("dilation", {1});
   std::vector<Windows> found;
+  found.reserve(dims);
   const size_t first = x->type().sizes.size() - dims;
   for (size_t i = 0; i < dims; ++i)
     found.push_back({static_cast<int64_t>(first + i), kernel[i], stride[i], padding[i], dilation[i],
@@ -49,6 +49,11 @@ std::vector<Windows> windows_of(const Node& n, const Value* x, const Value* y, s
 int64_t elements(const std::vector<Windows>& windows) {
   return std::transform_reduce(windows.begin(), windows.end(), int64_t{1}, std::multiplies<>(),
                                [](const Windows& w) { return w.kernel; });
+}
+
+bool are_side_by_side(const std::vector<Windows>& windows) {
+  return std::ranges::all_of(
+      windows, [](const Windows& w) { return w.padding == 0 && w.dilation == 1 && w.stride == w.kernel; });
 }
 
 bool has_elements(const Node& n) {
@@ -94,31 +99,14 @@ Value* steps(Builder& b, const Windows& w, size_t rank, int64_t count, int64_t s
 
 // --- the largest
 
-/// Where in the image the element of each window is: torch counts its places row by row.
+/// Where in the image this element of each window is, counted row by row; of windows side by side.
 Value* flat_places(Builder& b, const Value* x, const std::vector<Windows>& windows, const Dims& within) {
   Value* made = nullptr;
   int64_t row = 1;
   for (size_t k = windows.size(); k-- > 0; row *= windows[k].in) {
-    const auto& w = windows[k];
-    auto* along = steps(b, w, x->type().sizes.size(), w.out, (within[k] * w.dilation - w.padding) * row,
-                        w.stride * row, x->type().device);
+    auto* along = steps(b, windows[k], x->type().sizes.size(), windows[k].out, within[k] * row,
+                        windows[k].stride * row, x->type().device);
     made = made ? b.add(along, made) : along;
-  }
-  return made;
-}
-
-/// The place of the first element that lies inside the image: that of a window with nothing but -infinity.
-Value* first_places(Builder& b, const Value* x, const std::vector<Windows>& windows) {
-  Value* made = nullptr;
-  int64_t row = 1;
-  for (size_t k = windows.size(); k-- > 0; row *= windows[k].in) {
-    const auto& w = windows[k];
-    auto* start = steps(b, w, x->type().sizes.size(), w.out, -w.padding, w.stride, x->type().device);
-    for (int64_t outside = w.padding; outside > 0; outside -= w.dilation)
-      start = b.where(b.compare("aten::lt.Scalar", start, int64_t{0}),
-                      b.whole("aten::add.Scalar", start, w.dilation), start);
-    if (row != 1) start = b.whole("aten::mul.Scalar", start, row);
-    made = made ? b.add(start, made) : start;
   }
   return made;
 }
@@ -129,22 +117,19 @@ Values max_pool(Builder& b, const Node& n, size_t dims) {
   const auto windows = windows_of(n, x, &n.output(0), dims);
   if (elements(windows) > most_slices) return {};
   const bool wants_places = b.is_used(n.output(1));
-  Value *best = nullptr, *places = wants_places ? first_places(b, x, windows) : nullptr;
-  for_each_slice(
-      b, x, windows, -std::numeric_limits<double>::infinity(), [&](Value* slice, const Dims& within) {
-        // As in torch the last of several NaN is taken, and the first of what is equal.
-        if (wants_places) {
-          auto* taken = b.is_nan(slice);
-          auto* here = flat_places(b, x, windows, within);
-          if (best)
-            taken = b.either(taken, b.compare("aten::gt.Tensor", slice, best));
-          else
-            taken = b.either(taken,
-                             b.compare("aten::gt.Scalar", slice, -std::numeric_limits<double>::infinity()));
-          places = b.where(taken, here, places);
-        }
-        best = best ? b.binary("aten::maximum", best, slice) : slice;
-      });
+  // The backward pass of windows that overlap is ATen's, which reads the places: they would be computed
+  // twice.
+  if (wants_places && !are_side_by_side(windows)) return {};
+  // Of a window with nothing but -infinity the first place.
+  Value *best = nullptr, *places = wants_places ? flat_places(b, x, windows, Dims(dims, 0)) : nullptr;
+  for_each_slice(b, x, windows, -std::numeric_limits<double>::infinity(),
+                 [&](Value* slice, const Dims& within) {
+                   // As in torch the last of several NaN is taken, and the first of what is equal.
+                   if (wants_places && best)
+                     places = b.where(b.either(b.is_nan(slice), b.compare("aten::gt.Tensor", slice, best)),
+                                      flat_places(b, x, windows, within), places);
+                   best = best ? b.binary("aten::maximum", best, slice) : slice;
+                 });
   if (best->producer() && ir::kind_of(best->producer()->op()) == ir::OpKind::view) best = b.copy(best);
   return {best, places};
 }
@@ -228,10 +213,6 @@ Value* spread(Builder& b, Value* y, const std::vector<Windows>& windows) {
       made = b.pad(made, w.dim, 0, w.in - covered);
   }
   return made;
-}
-
-bool are_side_by_side(const std::vector<Windows>& windows) {
-  return std::ranges::all_of(windows, [](const Windows& w) { return w.are_apart() && w.stride == w.kernel; });
 }
 
 Values max_pool_backward(Builder& b, const Node& n, size_t dims) {

@@ -5,11 +5,13 @@
 #include <execinfo.h>
 #include <link.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -124,14 +126,17 @@ std::vector<std::string> user_code_on_stack() {
   for (size_t i = 0; i < count; ++i) places.push_back(place_of(static_cast<const char*>(addresses[i]) - 1));
   // graft itself, also where it is a part of the program.
   const auto own = place_of(reinterpret_cast<const void*>(&user_code_on_stack));
-  size_t first = 0;
-  while (first < places.size() && places[first].file == own.file &&
-         (is_other_library(own.file) || is_in_graft(places[first])))
-    ++first;
+  const auto is_own = [&](const Place& place) {
+    return place.file == own.file && (is_other_library(own.file) || is_in_graft(place));
+  };
+  // Under a sanitizer its own backtrace() stands above all.
+  auto first = std::ranges::find_if(places, is_own);
+  if (first == places.end()) first = places.begin();
+  first = std::find_if_not(first, places.end(), is_own);
   constexpr size_t enough = 16;
   std::vector<std::string> found;
-  for (size_t i = first; i < places.size() && found.size() < enough; ++i) {
-    const auto& place = places[i];
+  for (const auto& place : std::span(first, places.end())) {
+    if (found.size() >= enough) break;
     if (place.file.empty() || is_torch_library(place.file) || is_other_library(place.file)) continue;
     if (is_of_a_library(place.linkage_name)) continue;
     add_user_functions(place, found);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "ir/arguments.h"
@@ -23,11 +25,20 @@ const ir::Value& unshaped(const ir::Value& value) {
   return *at;
 }
 
+bool is_sum_of_two(const ir::Node& node) {
+  return (node.op() == "aten::add.Tensor" || node.op() == "aten::sub.Tensor") &&
+         std::abs(ir::number_of(node, "alpha").value_or(1)) == 1 && ir::value_of(node, "other");
+}
+
 const ir::Node* sum_behind(const ir::Value* result) {
   const auto* node = result ? unshaped(*result).producer() : nullptr;
-  if (!node || node->op() != "aten::sum.dim_IntList" || !ir::is_floating(result->type().dtype))
-    return nullptr;
-  return ir::value_of(*node, "self")->type().dtype == node->output().type().dtype ? node : nullptr;
+  if (!node || !ir::is_floating(result->type().dtype)) return nullptr;
+  if (node->op() != "aten::sum.dim_IntList" && !is_sum_of_two(*node)) return nullptr;
+  return std::ranges::all_of(
+             node->inputs(),
+             [&](const auto* term) { return term->type().dtype == node->output().type().dtype; })
+             ? node
+             : nullptr;
 }
 
 }  // namespace
@@ -46,12 +57,13 @@ std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, const std::ve
   for (size_t i = 0; i < first; ++i) copy.set_result(i, nullptr);
   for (const size_t i : sums) {
     const auto& sum = *sum_behind(graph.results()[results[i]]);
-    auto* terms = map.at(ir::value_of(sum, "self"));
-    auto& sizes = copy.add_node("aten::abs", {{"self", terms}}, {terms->type()});
     auto arguments = ir::mapped_arguments(sum, map);
+    std::erase_if(arguments, [](const auto& argument) { return argument.name == "alpha"; });
     for (auto& argument : arguments)
-      if (argument.name == "self") argument.value = &sizes.output();
-    copy.add_result(&copy.add_node(sum.op(), std::move(arguments), {sum.output().type()}).output());
+      if (auto** terms = std::get_if<ir::Value*>(&argument.value); terms && *terms)
+        *terms = &copy.add_node("aten::abs", {{"self", *terms}}, {(*terms)->type()}).output();
+    const auto op = is_sum_of_two(sum) ? "aten::add.Tensor" : sum.op();
+    copy.add_result(&copy.add_node(op, std::move(arguments), {sum.output().type()}).output());
   }
   passes::eliminate_dead_code(copy);
   const at::NoGradGuard no_grad;

@@ -177,7 +177,7 @@ inline const std::vector<std::string>& composed_graphs() {
   %15: f32[2, 2, 2, 3] = aten::avg_pool3d(self=%2, kernel_size=[2])
   %16: f32[3, 2, 4] = aten::_adaptive_avg_pool2d(self=%1, output_size=[2, 4])
   %17: f32[2, 2, 1, 3] = aten::_adaptive_avg_pool3d(self=%2, output_size=[2, 1, 3])
-  return (%3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17)
+  return (%3, %5, %7, %9, %10, %11, %12, %13, %14, %15, %16, %17)
 }
 )",
       R"(graph(%0 "x": f32[2, 3, 7, 6], %1 "v": f32[2, 4, 4, 6], %2 "g": f32[2, 3, 3, 2], %3 "h": f32[2, 2, 2, 3], %4 "k": f32[2, 3, 7, 2]) {

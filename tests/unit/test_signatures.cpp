@@ -234,7 +234,7 @@ void expect_right_with_numbers(bool gradients) {
     reset();
     at::manual_seed(5);
     for (int call = 0; call < 80 && !testing::Test::HasFailure(); ++call) {
-      const double number = call < 4 ? 0.5 : at::rand({}).item<double>();
+      const double number = call < 4 ? 0.5 : 0.25 + at::rand({}).item<double>();
       const int64_t whole = call < 6 ? 2 : 1 + call % 4;
       const auto x = at::randn({5, 4});
       auto a = x.clone().set_requires_grad(gradients), b = x.clone().set_requires_grad(gradients);
