@@ -2,7 +2,7 @@
 """Documentation that stays true: links, no paths of one machine, a changelog, documented variables, commands and code that can be run.
 
 A code block under a line <!-- file PATH --> is the text of that file, which is built and tested, without the comment at its top.
---list-commands prints, as JSON, the ```sh blocks of README.md under a line <!-- run -->; a test executes them.
+--list-commands prints, as JSON, the ```sh blocks of README.md and docs/ under a line <!-- run -->; a test executes them.
 """
 import json
 import re
@@ -95,23 +95,29 @@ def block_after(lines, index):
     return body
 
 
+def pages(root):
+    """README.md and the pages of docs/."""
+    return [name for name in repo_files(root) if re.fullmatch(r"README\.md|docs/[^/]+\.md", name)]
+
+
 def commands(root):
-    """The marked blocks of README.md: [{file, line of the first command, command}]."""
-    path = root / "README.md"
-    lines = read(path).splitlines() if path.exists() else []
+    """The marked blocks: [{file, line of the first command, command}]."""
     found = []
-    for index, line in enumerate(lines[:-1]):
-        if line.strip() == RUN_MARK and re.match(r"```(sh|bash)\s*$", lines[index + 1]):
-            found.append({"file": "README.md", "line": index + 3, "command": "\n".join(block_after(lines, index + 1))})
+    for name in pages(root):
+        lines = read(root / name).splitlines()
+        for index, line in enumerate(lines[:-1]):
+            if line.strip() == RUN_MARK and re.match(r"```(sh|bash)\s*$", lines[index + 1]):
+                found.append({"file": name, "line": index + 3, "command": "\n".join(block_after(lines, index + 1))})
     return found
 
 
 def check_marks(root, report):
     """A mark that stands over no sh block would silently run nothing."""
-    path = root / "README.md"
-    marks = [n for n, line in enumerate(read(path).splitlines(), 1) if line.strip() == RUN_MARK] if path.exists() else []
-    for number in sorted(set(marks) - {block["line"] - 2 for block in commands(root)}):
-        report.error("README.md", number, f"{RUN_MARK} is not directly above a ```sh block; move it there")
+    blocks = {(block["file"], block["line"] - 2) for block in commands(root)}
+    for name in pages(root):
+        for number, line in enumerate(read(root / name).splitlines(), 1):
+            if line.strip() == RUN_MARK and (name, number) not in blocks:
+                report.error(name, number, f"{RUN_MARK} is not directly above a ```sh block; move it there")
 
 
 def check_code(root, name, report):

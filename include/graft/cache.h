@@ -44,6 +44,8 @@ class KVCache : public std::enable_shared_from_this<KVCache> {
   virtual std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) = 0;
   /// Forgets the last `tokens` of every row, as if they had never been run: at most as many as are held.
   virtual void drop_last(int64_t tokens) = 0;
+  /// Row i becomes what row rows[i] was, for all layers: [batch], int64.
+  virtual void reorder(const at::Tensor& rows) = 0;
 };
 
 class GrowingCache : public KVCache {
@@ -56,6 +58,7 @@ class GrowingCache : public KVCache {
   int64_t attended_length(int64_t new_tokens) const override { return seen_ + new_tokens; }
   void reset() override;
   void drop_last(int64_t tokens) override;
+  void reorder(const at::Tensor& rows) override;
   /// Refuses: a new shape each step would be a new program each step.
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 
@@ -76,8 +79,11 @@ class StaticCache : public KVCache {
   int64_t attended_length(int64_t new_tokens) const override;
   void reset() override;
   void drop_last(int64_t tokens) override;
+  void reorder(const at::Tensor& rows) override;
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
   int64_t capacity() const { return capacity_; }
+  /// A copy with room for more, which holds the same tokens.
+  std::shared_ptr<StaticCache> enlarged(int64_t capacity) const;
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
@@ -111,6 +117,8 @@ class EncoderDecoderCache : public KVCache {
   int64_t attended_length(int64_t new_tokens) const override { return own_->attended_length(new_tokens); }
   void reset() override;
   void drop_last(int64_t tokens) override { own_->drop_last(tokens); }
+  /// The decoder's tokens only: rows that change places are of one source.
+  void reorder(const at::Tensor& rows) override { own_->reorder(rows); }
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 
  private:

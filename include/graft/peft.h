@@ -103,6 +103,8 @@ class PeftModel : public torch::nn::Module {
   void set_adapter(const std::vector<std::string>& names);
   void disable_adapters();
   void enable_adapters();
+  /// Whether no disable_adapters() is in force.
+  bool adapters_enabled() const;
 
   /// PEFT's `with model.disable_adapter():`
   class Disabled {

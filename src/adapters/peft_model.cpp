@@ -171,6 +171,12 @@ void PeftModel::disable_adapters() {
   state_->refresh();
 }
 
+bool PeftModel::adapters_enabled() const {
+  const Shared lock(state_->guard);
+  read_state(state_->versions.names, "whether adapters are enabled");
+  return !state_->disabled;
+}
+
 void PeftModel::enable_adapters() {
   const Exclusive lock(state_->guard);
   state_->disabled = false;

@@ -12,7 +12,7 @@ bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const Gen
 /// As run(), and with its tokens: a guess is kept only where the model itself chose that token. Draws, too,
 /// are made one for each token and in order, so that a seed means what it means without guesses; unless the
 /// guesses were drawn, too (speculative sampling): then the probabilities are the same. For one row.
-at::Tensor run_assisted(Steps& steps, Candidates& candidates, const Prompt& prompt,
-                        const GenerationConfig& config, const GenerateCall& call);
+GenerateOutput run_assisted(Steps& steps, Candidates& candidates, const Prompt& prompt,
+                            const GenerationConfig& config, const GenerateCall& call, bool with_logprobs);
 
 }  // namespace graft::generation

@@ -9,6 +9,7 @@
 #include "adapters/method.h"
 #include "generation/choice.h"
 #include "generation/static_steps.h"
+#include "generation/stops.h"
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "nn/row_cache.h"
@@ -22,31 +23,23 @@ namespace {
 
 constexpr auto kBase = "__base__";
 
-/// Whether the likeliest token is all there is to choose: then the rows of a step are decided together.
-bool takes_the_likeliest(const GenerationConfig& config) {
-  return !config.do_sample && config.repetition_penalty == 1 && config.no_repeat_ngram_size == 0 &&
-         config.min_length == 0 && config.min_new_tokens.value_or(0) == 0 && config.suppress_tokens.empty() &&
-         config.begin_suppress_tokens.empty();
-}
-
 /// A request, waiting or at work.
 struct Work {
-  Work(int64_t number, BatchRequest request)
+  Work(int64_t number, const generation::Prompt& prompt, BatchRequest request)
       : id(number),
         ids(std::move(request.input_ids)),
-        prompt_length(static_cast<int64_t>(ids.size())),
-        eos(request.config.eos_token_id),
-        likeliest(takes_the_likeliest(request.config)),
-        choose(std::move(request.config)),
+        prompt_length(prompt.length()),
+        total(prompt.max_length()),
+        stops(request.config, std::move(request.tokenizer)),
+        choose(request.config, prompt.score_context()),
         adapter(std::move(request.adapter_name)),
         on_token(std::move(request.on_token)),
         on_error(std::move(request.on_error)) {}
 
   int64_t id;
   std::vector<int64_t> ids;  ///< the prompt and what was added
-  int64_t prompt_length, total = 0;
-  std::vector<int64_t> eos;
-  bool likeliest;
+  int64_t prompt_length, total;
+  generation::Stops stops;
   generation::Choice choose;
   std::string adapter;
   std::function<bool(const BatchToken&)> on_token;
@@ -57,13 +50,13 @@ struct Work {
 
   int64_t chosen(const at::Tensor& logits) {
     const auto so_far = at::tensor(ids, at::TensorOptions(at::kLong).device(logits.device())).unsqueeze(0);
-    return choose(logits, so_far, prompt_length).item<int64_t>();
+    return choose(choose.scores()(logits, so_far)).item<int64_t>();
   }
 
   std::optional<Finish> add(int64_t token) {
     ids.push_back(token);
-    if (std::find(eos.begin(), eos.end(), token) != eos.end()) return Finish::stop;
-    if (static_cast<int64_t>(ids.size()) == total) return Finish::length;
+    if (stops.ended_by(ids)) return Finish::stop;
+    if (static_cast<int64_t>(ids.size()) == total || stops.late()) return Finish::length;
     return {};
   }
 };
@@ -169,8 +162,13 @@ void BatchGenerator::Impl::check_adapter(const std::string& name) const {
 }
 
 int64_t BatchGenerator::Impl::submit(BatchRequest request) {
-  if (request.config.prompt_lookup_num_tokens)
-    throw UsageError("[batch] prompt_lookup_num_tokens is for one prompt at a time: leave it out");
+  for (const auto& [setting, is_given] :
+       {std::pair("prompt_lookup_num_tokens", request.config.prompt_lookup_num_tokens.has_value()),
+        {"num_beams", request.config.num_beams > 1},
+        {"num_return_sequences", request.config.num_return_sequences > 1}})
+    if (is_given)
+      throw UsageError(std::string("[batch] a request has one row of the batch, and ") + setting +
+                       " needs a call of its own: use generate() or a Decoder");
   const auto ids = tensor(request.input_ids).unsqueeze(0);
   const auto prompt = generation::prepare({.input_ids = ids, .attention_mask = at::ones_like(ids)},
                                           request.config, *runner.model);
@@ -181,9 +179,7 @@ int64_t BatchGenerator::Impl::submit(BatchRequest request) {
                      ": lower max_new_tokens or raise the capacity");
   check_adapter(request.adapter_name);
   const std::lock_guard lock(guard);
-  auto work = std::make_unique<Work>(next_id, std::move(request));
-  work->total = prompt.length() + prompt.new_tokens;
-  waiting.push_back(std::move(work));
+  waiting.push_back(std::make_unique<Work>(next_id, prompt, std::move(request)));
   return next_id++;
 }
 
@@ -315,8 +311,8 @@ void BatchGenerator::Impl::advance() {
   for (size_t row = 0; row < rows.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
     if (rows[row])
-      tokens[row] = rows[row]->likeliest ? likeliest.const_data_ptr<int64_t>()[row]
-                                         : rows[row]->chosen(logits.slice(0, at, at + 1));
+      tokens[row] = rows[row]->choose.takes_the_likeliest() ? likeliest.const_data_ptr<int64_t>()[row]
+                                                            : rows[row]->chosen(logits.slice(0, at, at + 1));
   }
   for (size_t row = 0; row < rows.size(); ++row)
     if (rows[row]) take(row, tokens[row]);

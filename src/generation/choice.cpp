@@ -5,26 +5,9 @@
 
 #include <random>
 
-#include "generation/scores.h"
+#include "graft/error.h"
 
 namespace graft::generation {
-
-Choice::Choice(GenerationConfig config) : config_(std::move(config)) {
-  if (config_.do_sample)
-    generator_ = at::detail::createCPUGenerator(config_.seed ? *config_.seed : std::random_device{}());
-}
-
-at::Tensor Choice::probabilities(const at::Tensor& logits, const at::Tensor& ids,
-                                 int64_t prompt_length) const {
-  return scores_of(logits.to(at::kFloat), ids, prompt_length, config_).softmax(-1).cpu();
-}
-
-at::Tensor Choice::draw(const at::Tensor& probabilities) const {
-  return at::multinomial(probabilities, 1, /*replacement=*/false, generator_).squeeze(1);
-}
-
-double Choice::number() const { return at::rand({}, generator_, at::kDouble).item<double>(); }
-
 namespace {
 
 /// As argmax does, but in two steps, so that many blocks of a GPU can work on a row.
@@ -41,9 +24,25 @@ at::Tensor likeliest(const at::Tensor& scores) {
 
 }  // namespace
 
-at::Tensor Choice::operator()(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length) {
-  if (!config_.do_sample) return likeliest(scores_of(logits.to(at::kFloat), ids, prompt_length, config_));
-  return draw(probabilities(logits, ids, prompt_length)).to(ids.device());
+Choice::Choice(const GenerationConfig& config, const ScoreContext& context) : scores_(config, context) {
+  if (config.do_sample)
+    generator_ = at::detail::createCPUGenerator(config.seed ? *config.seed : std::random_device{}());
+}
+
+at::Tensor Choice::draw(const at::Tensor& probabilities, int64_t count) const {
+  const auto on_host = probabilities.cpu();
+  // What a model without any sense leaves: no token with a chance, or NaN.
+  if (!on_host.sum(-1).isfinite().all().item<bool>())
+    throw Error(
+        "[generate] the probabilities to draw by are no numbers: the settings leave no token, or the model's "
+        "results are not finite");
+  return at::multinomial(on_host, count, /*replacement=*/false, generator_).to(probabilities.device());
+}
+
+double Choice::number() const { return at::rand({}, generator_, at::kDouble).item<double>(); }
+
+at::Tensor Choice::operator()(const at::Tensor& scores) const {
+  return generator_.defined() ? draw(scores.softmax(-1)).squeeze(1) : likeliest(scores);
 }
 
 }  // namespace graft::generation

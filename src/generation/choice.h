@@ -2,30 +2,31 @@
 #pragma once
 #include <ATen/core/Generator.h>
 
-#include "graft/generate.h"
+#include "generation/scores.h"
 
 namespace graft::generation {
 
-/// The next token of each row, [batch]: the likeliest, or one drawn by the probabilities. Draws are made on
-/// the host, so that a seed means the same tokens on every device.
+/// The next token of each row: the likeliest, or one drawn by the probabilities. Draws are made on the host,
+/// so that a seed means the same tokens on every device.
 class Choice {
  public:
-  explicit Choice(GenerationConfig config);
+  Choice(const GenerationConfig& config, const ScoreContext& context);
 
-  /// `logits` [batch, vocab] after `ids` [batch, length so far], the first `prompt_length` of them the
-  /// prompt.
-  at::Tensor operator()(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length);
+  /// What it chooses by, [rows, vocab] float32, of `logits` [rows, vocab] after `ids` [rows, length so far].
+  const Scores& scores() const { return scores_; }
+  /// [rows]
+  at::Tensor operator()(const at::Tensor& scores) const;
 
-  /// What it draws by, [batch, vocab] on the host.
-  at::Tensor probabilities(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length) const;
-  /// A token of each row of such, [batch]; they need not sum to one.
-  at::Tensor draw(const at::Tensor& probabilities) const;
+  /// Whether the likeliest token by the logits is all there is to choose.
+  bool takes_the_likeliest() const { return !generator_.defined() && scores_.none(); }
+  /// `count` different ones of each row, [rows, count], drawn by probabilities that need not sum to one.
+  at::Tensor draw(const at::Tensor& probabilities, int64_t count = 1) const;
   /// A number from 0 to 1.
   double number() const;
 
  private:
-  GenerationConfig config_;
-  at::Generator generator_;
+  Scores scores_;
+  at::Generator generator_;  ///< undefined: nothing is drawn
 };
 
 }  // namespace graft::generation

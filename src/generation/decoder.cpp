@@ -26,6 +26,9 @@ struct Decoder::Impl {
     }
     return draft_steps;
   }
+
+  GenerateOutput generate(const ModelInputs& given, const GenerationConfig& config, const GenerateCall& call,
+                          bool with_logprobs);
 };
 
 Decoder::Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options)
@@ -38,20 +41,30 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
-at::Tensor Decoder::generate(const ModelInputs& given, const GenerationConfig& config,
-                             const GenerateCall& call) {
-  const auto& model = *impl_->runner.model;
-  if (!impl_->runner.peft) generation::refuse_adapters(call);
-  const auto prompt =
-      generation::prepare(given, config, model, impl_->runner.virtual_tokens(call.adapter_names));
+GenerateOutput Decoder::Impl::generate(const ModelInputs& given, const GenerationConfig& config,
+                                       const GenerateCall& call, bool with_logprobs) {
+  const auto& model = *runner.model;
+  if (!runner.peft) generation::refuse_adapters(call);
+  const auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names));
+  const auto adapters = generation::for_copies(call.adapter_names, prompt.copies);
   if (!is_assisted(prompt, config, call, model)) {
-    impl_->steps.prepare(call.adapter_names, 0);
-    return run(impl_->steps, prompt, config, call);
+    steps.prepare(adapters, 0);
+    return run(steps, prompt, config, call, with_logprobs);
   }
-  const auto candidates = make_candidates(prompt, config, call,
-                                          [this](const auto& draft) { return impl_->steps_of_draft(draft); });
-  impl_->steps.prepare(call.adapter_names, candidates->most());
-  return run_assisted(impl_->steps, *candidates, prompt, config, call);
+  const auto candidates =
+      make_candidates(prompt, config, call, [this](const auto& draft) { return steps_of_draft(draft); });
+  steps.prepare(adapters, candidates->most());
+  return run_assisted(steps, *candidates, prompt, config, call, with_logprobs);
+}
+
+at::Tensor Decoder::generate(const ModelInputs& prompt, const GenerationConfig& config,
+                             const GenerateCall& call) {
+  return impl_->generate(prompt, config, call, /*with_logprobs=*/false).sequences;
+}
+
+GenerateOutput Decoder::generate_with_scores(const ModelInputs& prompt, const GenerationConfig& config,
+                                             const GenerateCall& call) {
+  return impl_->generate(prompt, config, call, /*with_logprobs=*/true);
 }
 
 }  // namespace graft

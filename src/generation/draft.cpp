@@ -24,7 +24,7 @@ Draft::Draft(std::shared_ptr<Steps> steps, const Prompt& prompt, const Generatio
     : steps_(std::move(steps)),
       prompt_(prompt),
       config_(of_draft(config)),
-      choose_(config_),
+      choose_(config_, prompt.score_context()),
       limit_(position_limit),
       last_position_(prompt.positions.select(1, prompt.length() - 1).item<int64_t>()) {}
 
@@ -63,7 +63,7 @@ Guesses Draft::after(const std::vector<int64_t>& ids, int64_t most) {
   auto sequence = ids;
   for (;;) {
     const auto so_far = at::tensor(sequence, prompt_.ids.options()).unsqueeze(0);
-    const auto probabilities = choose_.probabilities(logits, so_far, prompt_.length());
+    const auto probabilities = choose_.scores()(logits, so_far).softmax(-1).cpu();
     const auto token =
         (config_.do_sample ? choose_.draw(probabilities) : probabilities.argmax(-1)).item<int64_t>();
     if (config_.do_sample) drawn_by.push_back(probabilities);

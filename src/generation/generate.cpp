@@ -5,98 +5,34 @@
 
 #include "generation/assisted.h"
 #include "generation/draft.h"
-#include "generation/model_call.h"
+#include "generation/growing_steps.h"
 
 namespace graft {
 namespace generation {
 namespace {
 
-class GrowingSteps : public Steps {
- public:
-  explicit GrowingSteps(ModelCall forward) : forward_(std::move(forward)) {}
-
-  at::Tensor start(const Prompt& prompt) override {
-    mask_ = prompt.mask;
-    return last_logits(forward(prompt.ids, prompt.positions));
-  }
-
-  at::Tensor next(const at::Tensor& tokens, const at::Tensor& positions) override {
-    return last_logits(go_on(tokens, positions));
-  }
-
-  at::Tensor several(const at::Tensor& tokens, const at::Tensor& positions) override {
-    return all_logits(go_on(tokens, positions));
-  }
-
-  void forget(int64_t tokens) override {
-    cache_->drop_last(tokens);
-    if (mask_.defined()) mask_ = mask_.slice(1, 0, mask_.size(1) - tokens);
-  }
-
- private:
-  ModelOutput forward(const at::Tensor& tokens, const at::Tensor& positions) {
-    return forward_(
-        {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_});
-  }
-
-  ModelOutput go_on(const at::Tensor& tokens, const at::Tensor& positions) {
-    if (mask_.defined()) mask_ = at::cat({mask_, at::ones_like(tokens)}, 1);
-    return forward(tokens, positions);
-  }
-
-  ModelCall forward_;
-  at::Tensor mask_;
-  std::shared_ptr<GrowingCache> cache_ = std::make_shared<GrowingCache>();
-};
-
-/// The encoder reads the prompt once: after the first step the cache holds what the decoder needs of it.
-class EncoderDecoderSteps : public Steps {
- public:
-  explicit EncoderDecoderSteps(ModelCall forward) : forward_(std::move(forward)) {}
-
-  at::Tensor start(const Prompt& prompt) override {
-    mask_ = prompt.source_mask;
-    return last_logits(forward_({.input_ids = prompt.source_ids,
-                                 .attention_mask = mask_,
-                                 .decoder_input_ids = prompt.ids,
-                                 .past_key_values = cache_}));
-  }
-
-  at::Tensor next(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
-    return last_logits(go_on(tokens));
-  }
-
-  at::Tensor several(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
-    return all_logits(go_on(tokens));
-  }
-
-  void forget(int64_t tokens) override { cache_->drop_last(tokens); }
-
- private:
-  ModelOutput go_on(const at::Tensor& tokens) {
-    return forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_});
-  }
-
-  ModelCall forward_;
-  at::Tensor mask_;
-  std::shared_ptr<EncoderDecoderCache> cache_ = std::make_shared<EncoderDecoderCache>();
-};
-
-std::shared_ptr<Steps> steps_of(const PreTrainedModel& model, ModelCall forward) {
-  if (is_encoder_decoder(model)) return std::make_shared<EncoderDecoderSteps>(std::move(forward));
-  return std::make_shared<GrowingSteps>(std::move(forward));
+GenerateOutput go_on(const ModelCall& forward, const PreTrainedModel& model, const Prompt& prompt,
+                     const GenerationConfig& config, const GenerateCall& call, bool with_logprobs) {
+  const auto steps = growing_steps(model, forward);
+  if (!is_assisted(prompt, config, call, model)) return run(*steps, prompt, config, call, with_logprobs);
+  const auto candidates = make_candidates(prompt, config, call, growing_steps_of);
+  return run_assisted(*steps, *candidates, prompt, config, call, with_logprobs);
 }
 
-std::shared_ptr<Steps> steps_of_draft(const std::shared_ptr<PreTrainedModel>& draft) {
-  return steps_of(*draft, [draft](const ModelInputs& inputs) { return draft->forward(inputs); });
+GenerateOutput go_on(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
+                     const GenerateCall& call, bool with_logprobs) {
+  refuse_adapters(call);
+  return go_on([&](const ModelInputs& inputs) { return model.forward(inputs); }, model,
+               prepare(prompt, config, model), config, call, with_logprobs);
 }
 
-at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const Prompt& prompt,
-                 const GenerationConfig& config, const GenerateCall& call) {
-  const auto steps = steps_of(model, forward);
-  if (!is_assisted(prompt, config, call, model)) return generation::run(*steps, prompt, config, call);
-  const auto candidates = make_candidates(prompt, config, call, steps_of_draft);
-  return run_assisted(*steps, *candidates, prompt, config, call);
+GenerateOutput go_on(PeftModel& model, const ModelInputs& given, const GenerationConfig& config,
+                     const GenerateCall& call, bool with_logprobs) {
+  const auto prompt =
+      prepare(given, config, *model.base_model(), model.num_virtual_tokens({call.adapter_names}));
+  const AdapterCall adapters{for_copies(call.adapter_names, prompt.copies)};
+  return go_on([&](const ModelInputs& inputs) { return model.forward(inputs, adapters); },
+               *model.base_model(), prompt, config, call, with_logprobs);
 }
 
 }  // namespace
@@ -104,18 +40,22 @@ at::Tensor go_on(const ModelCall& forward, const PreTrainedModel& model, const P
 
 at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
-  generation::refuse_adapters(call);
-  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs); }, model,
-                           generation::prepare(prompt, config, model), config, call);
+  return generation::go_on(model, prompt, config, call, /*with_logprobs=*/false).sequences;
 }
 
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
-  const AdapterCall adapters{call.adapter_names};
-  const auto prepared =
-      generation::prepare(prompt, config, *model.base_model(), model.num_virtual_tokens(adapters));
-  return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs, adapters); },
-                           *model.base_model(), prepared, config, call);
+  return generation::go_on(model, prompt, config, call, /*with_logprobs=*/false).sequences;
+}
+
+GenerateOutput generate_with_scores(PreTrainedModel& model, const ModelInputs& prompt,
+                                    const GenerationConfig& config, const GenerateCall& call) {
+  return generation::go_on(model, prompt, config, call, /*with_logprobs=*/true);
+}
+
+GenerateOutput generate_with_scores(PeftModel& model, const ModelInputs& prompt,
+                                    const GenerationConfig& config, const GenerateCall& call) {
+  return generation::go_on(model, prompt, config, call, /*with_logprobs=*/true);
 }
 
 }  // namespace graft

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "generation/beam_search.h"
 #include "generation/choice.h"
+#include "generation/sequences.h"
+#include "generation/stops.h"
 
 namespace graft::generation {
-namespace {
 
 bool told(const GenerateCall& call, const at::Tensor& tokens) {
   if (!call.on_tokens) return true;
@@ -14,32 +16,36 @@ bool told(const GenerateCall& call, const at::Tensor& tokens) {
   return call.on_tokens({values, values + host.numel()});
 }
 
-}  // namespace
-
-at::Tensor run(Steps& steps, const Prompt& prompt, const GenerationConfig& config, const GenerateCall& call) {
+GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& config,
+                   const GenerateCall& call, bool with_logprobs) {
+  if (config.num_beams > 1) return search(steps, prompt, config, call);
   const at::NoGradGuard no_grad;
-  const int64_t length = prompt.length(), pad = config.pad_token_id.value_or(0);
-  auto sequences = at::full({prompt.batch(), length + prompt.new_tokens}, pad, prompt.ids.options());
-  sequences.slice(1, 0, length).copy_(prompt.ids);
-  const auto eos = at::tensor(config.eos_token_id, prompt.ids.options());
+  const int64_t pad = config.pad_token_id.value_or(0);
+  Sequences sequences(prompt.ids);
   auto ended = at::zeros({prompt.batch()}, prompt.ids.options().dtype(at::kBool));
-  auto position = prompt.positions.select(1, length - 1);
-  Choice choose(config);
+  auto position = prompt.positions.select(1, prompt.length() - 1);
+  const Choice choose(config, prompt.score_context());
+  const Stops stops(config, call.tokenizer);
+  std::vector<at::Tensor> logprobs;
 
   auto logits = steps.start(prompt);
-  for (int64_t made = length;;) {
-    auto tokens = choose(logits, sequences.slice(1, 0, made), length);
-    if (!config.eos_token_id.empty()) {
-      tokens = tokens.masked_fill(ended, pad);
-      ended = ended.logical_or(at::isin(tokens, eos));
-    }
-    sequences.select(1, made++).copy_(tokens);
-    const bool go_on = told(call, tokens);
-    if (!go_on || made == sequences.size(1) || (!config.eos_token_id.empty() && ended.all().item<bool>()))
-      return sequences.slice(1, 0, made).contiguous();
+  for (;;) {
+    const auto scores = choose.scores()(logits, sequences.ids());
+    auto tokens = choose(scores);
+    if (with_logprobs)
+      logprobs.push_back(
+          scores.log_softmax(-1).gather(1, tokens.unsqueeze(1)).masked_fill(ended.unsqueeze(1), 0));
+    if (stops.any()) tokens = tokens.masked_fill(ended, pad);
+    sequences.add(tokens);
+    if (stops.any()) ended = ended.logical_or(stops.ended_by(sequences.ids()));
+    const bool go_on = told(call, tokens) && !stops.late();
+    if (!go_on || sequences.length() == prompt.max_length() || (stops.any() && ended.all().item<bool>()))
+      break;
     position = position + 1;
     logits = steps.next(tokens.unsqueeze(1), position.unsqueeze(1));
   }
+  return {.sequences = sequences.ids().contiguous(),
+          .logprobs = with_logprobs ? at::cat(logprobs, 1) : at::Tensor()};
 }
 
 }  // namespace graft::generation

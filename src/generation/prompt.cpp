@@ -5,6 +5,7 @@
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "support/log.h"
+#include "support/memory.h"
 
 namespace graft::generation {
 namespace {
@@ -76,6 +77,42 @@ void check_mask(const at::Tensor& mask) {
         "last column");
 }
 
+/// As many rows of each as there are beams or draws.
+void copy_rows(Prompt& prompt, const GenerationConfig& config) {
+  prompt.copies = std::max(config.num_beams, config.num_return_sequences);
+  if (prompt.copies == 1) return;
+  for (auto* tensor : {&prompt.ids, &prompt.mask, &prompt.positions, &prompt.source_ids, &prompt.source_mask})
+    if (tensor->defined()) *tensor = tensor->repeat_interleave(prompt.copies, 0);
+}
+
+/// Refuses what no machine has room for, before anybody tries to get it: what is asked for is in the message,
+/// as an allocator's would not have it.
+void check_size(const Prompt& prompt, const GenerationConfig& config, const PreTrainedModel& model) {
+  if (prompt.new_tokens > INT32_MAX - prompt.length())
+    throw UsageError("[generate] " + std::to_string(prompt.new_tokens) +
+                     " new tokens are more than can be counted: lower max_new_tokens");
+  const auto copies = std::max(config.num_beams, config.num_return_sequences);
+  const auto vocabulary = static_cast<double>(model.config().optional_integer("vocab_size").value_or(1));
+  // The scores of a step and what a softmax or a sort makes of them; the tokens of the prompts.
+  const double row = 3 * sizeof(float) * vocabulary + sizeof(int64_t) * static_cast<double>(prompt.length());
+  const std::string setting = config.num_beams > 1 ? "num_beams" : "num_return_sequences";
+  check_memory(row * static_cast<double>(prompt.batch()) * static_cast<double>(copies),
+               setting + " is " + std::to_string(copies) + ": the scores of one step alone take",
+               "lower " + setting + " or the batch");
+}
+
+/// A model with rotary positions or linear biases goes on past what it was trained for; how well is another
+/// question.
+void warn_of_length(const Prompt& prompt, const PreTrainedModel& model) {
+  const auto trained = model.config().optional_integer("max_position_embeddings");
+  const auto tokens = prompt.cached() + 1;
+  if (trained && tokens > *trained)
+    log_warning(
+        "[generate] " + std::to_string(tokens) + " tokens are more than the " + std::to_string(*trained) +
+        " that this model was trained for (max_position_embeddings): what it says past them may make no "
+        "sense");
+}
+
 /// transformers' rule: max_new_tokens, else max_length, else 20 as far as positions go.
 int64_t new_tokens(const GenerationConfig& config, int64_t length, const PreTrainedModel& model) {
   constexpr int64_t by_default = 20;
@@ -125,10 +162,18 @@ Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config,
   prompt.positions = at::zeros_like(prompt.ids);
   if (mask.eq(0).any().item<bool>()) prompt.source_mask = mask;
   prompt.new_tokens = new_tokens(config, prompt.length(), model);
+  check_size(prompt, config, model);
+  copy_rows(prompt, config);
   return prompt;
 }
 
 }  // namespace
+
+std::vector<std::string> for_copies(const std::vector<std::string>& names, int64_t copies) {
+  std::vector<std::string> all;
+  for (const auto& name : names) all.insert(all.end(), static_cast<size_t>(copies), name);
+  return all;
+}
 
 bool is_encoder_decoder(const PreTrainedModel& model) {
   return find_architecture(model.architecture()).task == Task::seq2seq_lm;
@@ -147,7 +192,10 @@ Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const P
   if (mask.eq(0).any().item<bool>()) prompt.mask = mask;
   prompt.new_tokens = new_tokens(config, prompt.length(), model);
   prompt.virtual_tokens = virtual_tokens;
+  check_size(prompt, config, model);
   check_room(prompt, model);
+  warn_of_length(prompt, model);
+  copy_rows(prompt, config);
   return prompt;
 }
 

@@ -1,6 +1,6 @@
 // A prompt made ready: checked, with its mask and its positions, and how far it is to be continued.
 #pragma once
-#include "graft/generate.h"
+#include "generation/scores.h"
 
 namespace graft::generation {
 
@@ -15,8 +15,15 @@ struct Prompt {
   at::Tensor source_ids = {};   ///< [batch, source]
   at::Tensor source_mask = {};  ///< [batch, source]; undefined where nothing is padding
 
+  /// Rows are copies of so many one after the other: the draws or the beams of one prompt.
+  int64_t copies = 1;
+
   int64_t batch() const { return ids.size(0); }
   int64_t length() const { return ids.size(1); }
+  int64_t max_length() const { return length() + new_tokens; }
+  ScoreContext score_context() const {
+    return {length(), max_length(), source_ids.defined() ? source_ids : ids};
+  }
   /// What a cache has to hold at most: the last new token is not run through the model.
   int64_t cached() const { return virtual_tokens + length() + new_tokens - 1; }
 };
@@ -24,7 +31,10 @@ struct Prompt {
 /// Whether an encoder reads the prompt and a decoder writes.
 bool is_encoder_decoder(const PreTrainedModel& model);
 
-/// UsageError for what cannot be continued.
+/// One name for each row of the prompt, of names for each row that was given.
+std::vector<std::string> for_copies(const std::vector<std::string>& names, int64_t copies);
+
+/// The prompt, in as many copies as there are beams or draws. UsageError for what cannot be continued.
 Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
                int64_t virtual_tokens = 0);
 

@@ -2,74 +2,76 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
+#include "generation/sampling_rules.h"
+#include "generation/score_rules.h"
 
 namespace graft::generation {
 namespace {
 
-constexpr double never = -INFINITY;
-
-at::Tensor penalise_repetition(const at::Tensor& scores, const at::Tensor& ids, double penalty) {
-  const auto there = scores.gather(1, ids);
-  return scores.scatter(1, ids, at::where(there < 0, there * penalty, there / penalty));
+/// How many new tokens come at least, as a length.
+int64_t least_length(const GenerationConfig& config, const ScoreContext& context) {
+  return config.min_new_tokens ? context.prompt_length + *config.min_new_tokens : config.min_length;
 }
 
-/// A token that would complete an n-gram the row has already.
-at::Tensor ban_ngrams(const at::Tensor& scores, const at::Tensor& ids, int64_t size) {
-  const int64_t length = ids.size(1), vocab = scores.size(1);
-  if (length < size) return scores;
-  const auto prefix = ids.slice(1, length + 1 - size).unsqueeze(1);
-  const auto windows = ids.unfold(1, size, 1);
-  const auto same = windows.slice(2, 0, size - 1).eq(prefix).all(-1);
-  // Windows that do not match go to a column of their own, past the vocabulary.
-  const auto banned = at::where(same, windows.select(2, size - 1), vocab);
-  const auto mask = at::zeros({scores.size(0), vocab + 1}, scores.options().dtype(at::kBool));
-  return scores.masked_fill(mask.scatter(1, banned, true).slice(1, 0, vocab), never);
+void add_rules(std::vector<Scores::Rule>& rules, const GenerationConfig& config,
+               const ScoreContext& context) {
+  const auto& eos = config.eos_token_id;
+  const auto& source = context.source;
+  if (!config.sequence_bias.empty()) rules.push_back(bias_sequences("sequence_bias", config.sequence_bias));
+  if (config.encoder_repetition_penalty != 1)
+    // What the prompt says is favoured where a repetition would be penalised.
+    rules.push_back(penalise(1 / config.encoder_repetition_penalty, source));
+  if (config.repetition_penalty != 1) rules.push_back(penalise(config.repetition_penalty, {}));
+  if (config.no_repeat_ngram_size > 0) rules.push_back(ban_ngrams(config.no_repeat_ngram_size, {}));
+  if (config.encoder_no_repeat_ngram_size > 0)
+    rules.push_back(ban_ngrams(config.encoder_no_repeat_ngram_size, source));
+  if (!config.bad_words_ids.empty()) rules.push_back(ban_words(config.bad_words_ids, eos));
+  if (const auto least = least_length(config, context); least > 0 && !eos.empty())
+    rules.push_back(where_length(std::less<>(), least, without(eos)));
+  if (config.forced_bos_token_id)
+    rules.push_back(where_length(std::equal_to<>(), 1, only({*config.forced_bos_token_id})));
+  if (!config.forced_eos_token_id.empty())
+    rules.push_back(
+        where_length(std::equal_to<>(), context.max_length - 1, only(config.forced_eos_token_id)));
+  if (config.remove_invalid_values) rules.push_back(finite());
+  if (const auto& decay = config.exponential_decay_length_penalty)
+    rules.push_back(favour_the_end(eos, context.prompt_length + decay->start, decay->factor));
+  if (!config.suppress_tokens.empty()) rules.push_back(without(config.suppress_tokens));
+  if (!config.begin_suppress_tokens.empty()) {
+    // A forced first token is not what is meant: then it is the one after it.
+    const bool forced = context.prompt_length <= 1 && config.forced_bos_token_id;
+    rules.push_back(where_length(std::equal_to<>(), context.prompt_length + (forced ? 1 : 0),
+                                 without(config.begin_suppress_tokens)));
+  }
 }
 
-at::Tensor without(const at::Tensor& scores, const std::vector<int64_t>& tokens) {
-  const auto all = at::arange(scores.size(1), scores.options().dtype(at::kLong));
-  return scores.masked_fill(at::isin(all, at::tensor(tokens, all.options())), never);
-}
-
-at::Tensor keep_top_k(const at::Tensor& scores, int64_t k) {
-  const auto best = std::get<0>(scores.topk(std::min(k, scores.size(1))));
-  return scores.masked_fill(scores < best.slice(1, best.size(1) - 1), never);
-}
-
-/// The likeliest tokens that together have the probability p: from the other end, those are removed that
-/// together have at most 1 - p.
-at::Tensor keep_top_p(const at::Tensor& scores, double p) {
-  const auto [sorted, order] = scores.sort(/*dim=*/-1, /*descending=*/false);
-  auto removed = sorted.softmax(-1).cumsum(-1) <= 1 - p;
-  removed.slice(1, removed.size(1) - 1).fill_(false);
-  return scores.masked_fill(removed.scatter(1, order, removed), never);
-}
-
-at::Tensor keep_min_p(const at::Tensor& scores, double p) {
-  const auto probabilities = scores.softmax(-1);
-  const auto best = probabilities.amax(-1, /*keepdim=*/true);
-  return scores.masked_fill(probabilities < p * best, never);
+void add_sampling_rules(std::vector<Scores::Rule>& rules, const GenerationConfig& config) {
+  // A beam needs a token beside those that end it.
+  const auto ends = static_cast<int64_t>(config.eos_token_id.size());
+  const int64_t keep = config.num_beams > 1 ? std::max<int64_t>(2, ends + 1) : 1;
+  if (config.temperature != 1) rules.push_back(divide(config.temperature));
+  if (config.top_h) rules.push_back(keep_top_h(*config.top_h));
+  if (config.top_k > 0) rules.push_back(keep_top_k(std::max(config.top_k, keep)));
+  if (config.top_p < 1) rules.push_back(keep_top_p(config.top_p, keep));
+  if (config.min_p) rules.push_back(keep_min_p(*config.min_p, keep));
+  if (config.typical_p < 1) rules.push_back(keep_typical(config.typical_p, keep));
+  const auto cuts = [](double share) { return share > 0 && share < 1; };
+  if (cuts(config.epsilon_cutoff)) rules.push_back(cut_epsilon(config.epsilon_cutoff, keep));
+  if (cuts(config.eta_cutoff)) rules.push_back(cut_eta(config.eta_cutoff, keep));
 }
 
 }  // namespace
 
-at::Tensor scores_of(const at::Tensor& logits, const at::Tensor& ids, int64_t prompt_length,
-                     const GenerationConfig& config) {
-  auto scores = logits;
-  const int64_t length = ids.size(1);
-  if (config.repetition_penalty != 1) scores = penalise_repetition(scores, ids, config.repetition_penalty);
-  if (config.no_repeat_ngram_size > 0) scores = ban_ngrams(scores, ids, config.no_repeat_ngram_size);
-  const int64_t least = config.min_new_tokens ? prompt_length + *config.min_new_tokens : config.min_length;
-  if (length < least && !config.eos_token_id.empty()) scores = without(scores, config.eos_token_id);
-  if (!config.suppress_tokens.empty()) scores = without(scores, config.suppress_tokens);
-  if (!config.begin_suppress_tokens.empty() && length == prompt_length)
-    scores = without(scores, config.begin_suppress_tokens);
-  if (!config.do_sample) return scores;
-  if (config.temperature != 1) scores = scores / config.temperature;
-  if (config.top_k > 0) scores = keep_top_k(scores, config.top_k);
-  if (config.top_p < 1) scores = keep_top_p(scores, config.top_p);
-  if (config.min_p) scores = keep_min_p(scores, *config.min_p);
+Scores::Scores(const GenerationConfig& config, const ScoreContext& context) {
+  add_rules(rules_, config, context);
+  if (config.do_sample) add_sampling_rules(rules_, config);
+  if (config.renormalize_logits)
+    rules_.push_back([](const at::Tensor& scores, const at::Tensor&) { return scores.log_softmax(-1); });
+}
+
+at::Tensor Scores::operator()(const at::Tensor& logits, const at::Tensor& ids) const {
+  auto scores = logits.to(at::kFloat);
+  for (const auto& rule : rules_) scores = rule(scores, ids);
   return scores;
 }
 

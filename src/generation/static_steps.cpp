@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "compiler/options.h"
+#include "support/memory.h"
 
 namespace graft::generation {
 namespace {
@@ -54,7 +56,8 @@ Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options) {
   return made;
 }
 
-StaticSteps::StaticSteps(Runner runner) : runner_(std::move(runner)), step_(runner_.compiled()) {}
+StaticSteps::StaticSteps(Runner runner, bool doubles)
+    : runner_(std::move(runner)), doubles_(doubles), step_(runner_.compiled()) {}
 
 void StaticSteps::prepare(std::vector<std::string> adapters, int64_t guesses) {
   adapters_ = std::move(adapters);
@@ -62,19 +65,38 @@ void StaticSteps::prepare(std::vector<std::string> adapters, int64_t guesses) {
   if (guesses > 0 && !check_) check_ = runner_.compiled();
 }
 
-/// The one that is there, if it fits; else a new one, without buffers yet.
-void StaticSteps::make_room(const Prompt& prompt) {
+std::shared_ptr<KVCache> StaticSteps::exchange(std::shared_ptr<KVCache> cache) {
+  cache_batch_ = 1;
+  return std::exchange(cache_, std::move(cache));
+}
+
+/// The one that is there, if it fits; else a larger one, with what is held of the prompt, or without buffers.
+void StaticSteps::make_room(const Prompt& prompt, int64_t held) {
   const bool has_source = prompt.source_ids.defined();
   const int64_t source = has_source ? prompt.source_ids.size(1) + prompt.virtual_tokens : 0;
-  const int64_t needed = std::max(prompt.cached() + guesses_, bucket_of(prompt).value_or(0));
+  const int64_t needed = std::max(prompt.cached() + guesses_, held + bucket_of(prompt, held).value_or(0));
   virtual_tokens_ = prompt.virtual_tokens;
-  if (cache_ && cache_batch_ == prompt.batch() && capacity_ >= needed && source_capacity_ >= source) {
+  const bool fits = capacity_ >= needed && source_capacity_ >= source;
+  if (!fits) {
+    const auto larger = std::max(capacity_for(needed), doubles_ ? 2 * capacity_ : capacity_);
+    check_memory(static_cast<double>(larger) * static_cast<double>(prompt.batch()) * sizeof(int64_t),
+                 "the mask alone of a cache for " + std::to_string(larger) + " tokens takes",
+                 "lower max_new_tokens");
+    capacity_ = larger;
+  }
+  if (held > 0) {
+    cache_->drop_last(cache_->seen() - prompt.virtual_tokens - held);
+    // Another choice of adapters may have made room meanwhile: all caches are of one size.
+    const auto own = std::dynamic_pointer_cast<StaticCache>(cache_);
+    if (own->capacity() < capacity_) cache_ = own->enlarged(capacity_);
+    return;
+  }
+  if (cache_ && cache_batch_ == prompt.batch() && fits) {
     cache_->reset();
     return;
   }
   prompts_seen_.clear();
   cache_batch_ = prompt.batch();
-  capacity_ = std::max(capacity_for(needed), capacity_);
   source_capacity_ = std::max(capacity_for(source), source_capacity_);
   if (has_source)
     cache_ = std::make_shared<EncoderDecoderCache>(capacity_, source_capacity_);
@@ -88,29 +110,29 @@ ModelInputs StaticSteps::inputs(const at::Tensor& tokens, const at::Tensor& posi
   return {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_};
 }
 
-at::Tensor StaticSteps::start(const Prompt& prompt) {
-  make_room(prompt);
+at::Tensor StaticSteps::resume(const Prompt& prompt, int64_t held) {
+  make_room(prompt, held);
   if (prompt.source_ids.defined()) return start_decoder(prompt);
   mask_ = at::ones({prompt.batch(), capacity_ - virtual_tokens_}, prompt.ids.options());
   if (prompt.mask.defined()) mask_.slice(1, 0, prompt.length()).copy_(prompt.mask);
-  const auto bucket = bucket_of(prompt);
+  const auto bucket = bucket_of(prompt, held);
+  const auto ids = prompt.ids.slice(1, held), positions = prompt.positions.slice(1, held);
   // To compile for one prompt is not worth it, and the first of all makes the cache's buffers.
   if (prompts_seen_.empty() || !bucket || !prompts_seen_.contains(*bucket)) {
     prompts_seen_.insert(bucket.value_or(0));
-    return last_logits(runner_.eager(inputs(prompt.ids, prompt.positions), adapters_));
+    return last_logits(runner_.eager(inputs(ids, positions), adapters_));
   }
   auto& program = prompts_[*bucket];
   if (!program) program = runner_.compiled();
-  const int64_t last = prompt.length() - 1;
-  return filled_up(program, prompt.ids, prompt.positions, *bucket).select(1, last);
+  return filled_up(program, ids, positions, *bucket).select(1, ids.size(1) - 1);
 }
 
 /// None where what is filled in would need positions that the model does not have, or has in another way.
-std::optional<int64_t> StaticSteps::bucket_of(const Prompt& prompt) const {
+std::optional<int64_t> StaticSteps::bucket_of(const Prompt& prompt, int64_t held) const {
   if (prompt.source_ids.defined() || prompt.virtual_tokens > 0) return {};
-  const auto bucket = bucket_for(prompt.length());
+  const auto bucket = bucket_for(prompt.length() - held);
   for (const auto limit : {runner_.model->position_limit(), runner_.model->rotation_limit()})
-    if (limit && bucket > *limit) return {};
+    if (limit && held + bucket > *limit) return {};
   return bucket;
 }
 

@@ -27,23 +27,27 @@ struct Runner {
 Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options);
 Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options);
 
-class StaticSteps : public Steps {
+class StaticSteps : public ResumableSteps {
  public:
-  explicit StaticSteps(Runner runner);
+  /// `doubles`: a cache that has become too small is made twice as large at least, as for a text that goes on
+  /// growing: each size is a program of its own.
+  explicit StaticSteps(Runner runner, bool doubles = false);
 
   /// Before start(): the rows' adapters, and the most guesses that several() will be given after a token.
   void prepare(std::vector<std::string> adapters, int64_t guesses);
 
-  at::Tensor start(const Prompt& prompt) override;
+  at::Tensor resume(const Prompt& prompt, int64_t held) override;
+  std::shared_ptr<KVCache> exchange(std::shared_ptr<KVCache> cache) override;
   at::Tensor next(const at::Tensor& tokens, const at::Tensor& positions) override;
   /// One program, whatever the number of guesses: they are filled up to the most there may be.
   at::Tensor several(const at::Tensor& tokens, const at::Tensor& positions) override;
   void forget(int64_t tokens) override { cache_->drop_last(tokens); }
+  void reorder(const at::Tensor& rows) override { cache_->reorder(rows); }
 
  private:
-  void make_room(const Prompt& prompt);
+  void make_room(const Prompt& prompt, int64_t held);
   at::Tensor start_decoder(const Prompt& prompt);
-  std::optional<int64_t> bucket_of(const Prompt& prompt) const;
+  std::optional<int64_t> bucket_of(const Prompt& prompt, int64_t held) const;
   at::Tensor filled_up(const AdapterModelCall& program, const at::Tensor& tokens, const at::Tensor& positions,
                        int64_t length);
   ModelInputs inputs(const at::Tensor& tokens, const at::Tensor& positions) const;
@@ -51,6 +55,7 @@ class StaticSteps : public Steps {
   bool has_positions(int64_t tokens) const;
 
   Runner runner_;
+  bool doubles_;
   AdapterModelCall step_, check_;
   std::map<int64_t, AdapterModelCall> prompts_;  ///< by the length they are filled up to
   std::set<int64_t> prompts_seen_;               ///< by the present cache: those lengths, 0 for others

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "graft/error.h"
+#include "support/memory.h"
 
 namespace graft {
 namespace {
@@ -11,6 +12,17 @@ void check_held(int64_t seen, int64_t dropped) {
   if (dropped < 0 || dropped > seen)
     throw UsageError("[cache] the last " + std::to_string(dropped) + " tokens of " + std::to_string(seen) +
                      " cannot be dropped");
+}
+
+/// For a layer's buffers of so many tokens, like these keys.
+void check_room(const at::Tensor& keys, int64_t capacity) {
+  if (!keys.is_cpu()) return;
+  const auto row_bytes =
+      static_cast<double>(keys.size(0) * keys.size(1) * keys.size(3) * keys.element_size());
+  const auto rows = std::to_string(keys.size(0)) + (keys.size(0) == 1 ? " row" : " rows");
+  check_memory(2 * row_bytes * static_cast<double>(capacity),  // keys and values
+               "in each layer room for " + std::to_string(capacity) + " tokens in " + rows + " takes",
+               "lower max_new_tokens, the beams or the batch");
 }
 
 }  // namespace
@@ -44,6 +56,11 @@ void GrowingCache::drop_last(int64_t tokens) {
   }
 }
 
+void GrowingCache::reorder(const at::Tensor& rows) {
+  for (auto& [keys, values] : layers_)
+    if (keys.defined()) keys = keys.index_select(0, rows), values = values.index_select(0, rows);
+}
+
 std::shared_ptr<KVCache> GrowingCache::visited(LeafVisitor& visitor, int64_t /*new_tokens*/) {
   visitor.fixed(-1);  // a program for a call with a static cache is none for this one
   visitor.refuse("the call has a growing key/value cache, whose shape is new each step: use a StaticCache");
@@ -73,6 +90,7 @@ std::pair<at::Tensor, at::Tensor> StaticCache::update(int64_t layer, const at::T
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   auto& [held_keys, held_values] = layers_[layer];
   if (!held_keys.defined()) {
+    check_room(keys, capacity_);
     held_keys = at::zeros({keys.size(0), keys.size(1), capacity_, keys.size(3)}, keys.options());
     held_values = at::zeros({values.size(0), values.size(1), capacity_, values.size(3)}, values.options());
   }
@@ -95,11 +113,35 @@ void StaticCache::reset() {
     if (keys.defined()) keys.zero_(), values.zero_();
 }
 
+std::shared_ptr<StaticCache> StaticCache::enlarged(int64_t capacity) const {
+  auto larger = std::make_shared<StaticCache>(capacity);
+  larger->seen_ = seen_;
+  if (position_.defined()) larger->position_ = position_.clone();
+  for (const auto& [keys, values] : layers_) {
+    if (keys.defined()) check_room(keys, capacity);
+    const auto filled = [&](const at::Tensor& held) {
+      return held.defined() ? at::constant_pad_nd(held, {0, 0, 0, capacity - capacity_}).contiguous() : held;
+    };
+    larger->layers_.emplace_back(filled(keys), filled(values));
+  }
+  return larger;
+}
+
 // What was written stays where it is: nobody looks at what is past the position, and it is written over.
 void StaticCache::drop_last(int64_t tokens) {
   check_held(seen_, tokens);
   seen_ -= tokens;
   if (position_.defined()) position_.sub_(tokens);
+}
+
+// In place: a compiled program has these buffers.
+void StaticCache::reorder(const at::Tensor& rows) {
+  for (auto& [keys, values] : layers_)
+    for (auto* held : {&keys, &values}) {
+      if (!held->defined()) continue;
+      const auto filled = held->slice(2, 0, seen_);
+      filled.copy_(filled.index_select(0, rows));
+    }
 }
 
 std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_tokens) {

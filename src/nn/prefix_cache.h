@@ -19,6 +19,7 @@ class PrefixCache : public KVCache {
   void reset() override {}
   /// Refuses: nothing of a call is kept.
   void drop_last(int64_t tokens) override;
+  void reorder(const at::Tensor&) override {}  // the rows are alike
   /// Refuses: it is made inside a call, and none of it is left afterwards.
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 

@@ -34,6 +34,9 @@ class RowCache::Joining : public KVCache {
   void drop_last(int64_t /*tokens*/) override {
     throw UsageError("[cache] a row that joins keeps all its tokens");
   }
+  void reorder(const at::Tensor& /*rows*/) override {
+    throw UsageError("[cache] a row that joins has no others to change places with");
+  }
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t /*new_tokens*/) override {
     visitor.fixed(-3);
     visitor.refuse("the call puts a row into a cache, at a length of its own: run it eagerly");
@@ -102,6 +105,11 @@ void RowCache::reset() {
 
 void RowCache::drop_last(int64_t /*tokens*/) {
   throw UsageError("[cache] rows at positions of their own have no last tokens in common");
+}
+
+void RowCache::reorder(const at::Tensor& /*rows*/) {
+  throw UsageError(
+      "[cache] rows at positions of their own are of different prompts: they stay where they are");
 }
 
 std::shared_ptr<KVCache> RowCache::visited(LeafVisitor& visitor, int64_t new_tokens) {

@@ -28,6 +28,8 @@ class RowCache : public KVCache {
   void reset() override;
   /// Refuses: each row is counted by itself.
   void drop_last(int64_t tokens) override;
+  /// Refuses, too.
+  void reorder(const at::Tensor& rows) override;
   std::shared_ptr<KVCache> visited(LeafVisitor& visitor, int64_t new_tokens) override;
 
  private:

@@ -161,10 +161,10 @@ def test_no_changelog(tmp_path):
 
 def test_list_commands(tmp_path):
     text = "a\n```sh\nnot this\n```\n<!-- run -->\n```sh\nmake one\nmake two\n```\n<!-- run -->\n```bash\nthree\n```\n"
-    make(tmp_path, {"README.md": text})
+    make(tmp_path, {"README.md": text, "docs/a.md": "<!-- run -->\n```sh\nfour\n```\n", "other.md": "<!-- run -->\n```sh\nfive\n```\n"})
     status, output = run("check_docs", tmp_path, "--list-commands")
-    blocks = json.loads(output)
-    assert status == 0 and [(b["line"], b["command"]) for b in blocks] == [(7, "make one\nmake two"), (12, "three")]
+    blocks = [tuple(block.values()) for block in json.loads(output)]
+    assert status == 0 and sorted(blocks) == [("README.md", 7, "make one\nmake two"), ("README.md", 12, "three"), ("docs/a.md", 3, "four")]
 
 
 needs_clang = pytest.mark.skipif(not shutil.which("clang-tidy-19"), reason="clang 19 is not installed")

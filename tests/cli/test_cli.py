@@ -40,10 +40,27 @@ def fails(done, status, *words):
 
 def test_version_and_help():
     assert "torch 2." in graft("--version").stdout
-    for command in ([], ["forward"], ["generate"], ["explain"], ["info"], ["init"], ["merge"], ["combine"]):
-        done = graft(*command, "--help")
+    commands = ["forward", "generate", "chat", "train", "init", "merge", "combine", "explain", "info", "tokenize", "launch", "bench"]
+    listed = graft("--help").stdout
+    assert "Example" in listed and all(command in listed for command in commands)
+    for command in commands:
+        done = graft(command, "--help")
         assert done.returncode == 0
-        assert "Example" in done.stdout
+        assert "Example" in done.stdout and f"graft {command}" in done.stdout.partition("Example")[2]
+
+
+@pytest.mark.parametrize("words, said", [
+    (["generate", "--model", "x", "--input", "y", "--num-beam", "3"], "unknown option --num-beam, did you mean --num-beams?; `graft generate --help` lists"),
+    (["generate", "--model", "x", "--input", "y", "--wonderful=3"], "unknown option --wonderful; `graft generate --help` lists"),
+    (["generat"], "unknown command generat, did you mean generate?; `graft --help` lists"), ([], "say what to do; `graft --help` lists"),
+    (["merge", "--model", "x", "--adapter", "y", "--output", "z", "more"], "unexpected argument more"),
+    (["forward", "--model", "x"], "--input is required"), (["bench", "--rounds", "many"], '--rounds cannot be "many"'),
+    (["merge", "--model", "x", "--adapter", "y:2x", "--output", "z"], '"2x" is not a valid weight'),
+])
+def test_wrong_usage_in_words(words, said):
+    done = graft(*words)
+    assert done.returncode == 2 and f"graft: {said}" in done.stderr.replace("--adapter y:2x: ", ""), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -92,7 +109,7 @@ def test_two_adapters_of_one_name(model, inputs, tmp_path):
 
 @pytest.mark.parametrize("weight", ["", "x", "nan", "1.0.0"])
 def test_a_weight_that_is_none(model, tmp_path, weight):
-    fails(graft("merge", "--model", model, "--adapter", f"a=x:{weight}", "--output", tmp_path / "out"), 2, "is no weight")
+    fails(graft("merge", "--model", model, "--adapter", f"a=x:{weight}", "--output", tmp_path / "out"), 2, "is not a valid weight")
 
 
 @pytest.mark.parametrize("flags", [["--mode", "default"], ["--backend", "eager"], ["--fullgraph"], ["--dynamic", "off"], ["--regional"],

@@ -1,6 +1,7 @@
 // What the oracle tests need of generation beyond `graft generate`.
-//   generate_driver probabilities MODEL in.safetensors out.safetensors PROMPT_LENGTH
-//       of the next token, for `logits` after `input_ids`, by MODEL's generation_config.json
+//   generate_driver scores MODEL in.safetensors out.safetensors PROMPT_LENGTH MAX_LENGTH
+//       of the next token, for `logits` after `input_ids`, by MODEL's generation_config.json; `source` is
+//       what was given to read
 //   generate_driver prompts MODEL out.safetensors NEW_TOKENS in.safetensors...
 //       one Decoder over several prompts; prints what was compiled
 //   generate_driver batch MODEL out.safetensors requests.json [NAME=ADAPTER]...
@@ -14,16 +15,18 @@
 #include <nlohmann/json.hpp>
 
 #include "generation/scores.h"
+#include "generation/settings.h"
 #include "graft/graft.h"
 
 namespace {
 
-void probabilities(char** argv) {
+void scores(char** argv) {
   const auto config = graft::GenerationConfig::from_pretrained(argv[0]);
   const auto file = graft::SafetensorsFile::open(argv[1]);
-  const auto scores = graft::generation::scores_of(file->tensor("logits"), file->tensor("input_ids"),
-                                                   std::stoll(argv[3]), config);
-  graft::save_safetensors(argv[2], {{"probabilities", scores.softmax(-1)}});
+  const graft::generation::Scores rules(config, {.prompt_length = std::stoll(argv[3]),
+                                                 .max_length = std::stoll(argv[4]),
+                                                 .source = file->tensor("source")});
+  graft::save_safetensors(argv[2], {{"scores", rules(file->tensor("logits"), file->tensor("input_ids"))}});
 }
 
 std::string counted() {
@@ -76,10 +79,9 @@ void batch(int argc, char** argv) {
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto& request = requests[i];
       if (request.at("after") != step) continue;
-      const auto& fields = request.at("config");
-      graft::GenerationConfig config{.max_new_tokens = fields.at("max_new_tokens").get<int64_t>(),
-                                     .eos_token_id = fields.value("eos_token_id", std::vector<int64_t>()),
-                                     .repetition_penalty = fields.value("repetition_penalty", 1.0)};
+      graft::GenerationConfig config;
+      for (const auto& setting : graft::generation::settings())
+        setting.read(config, request.at("config").value(setting.name, nlohmann::json()), "requests.json");
       made[i] = request.at("input_ids").get<std::vector<int64_t>>();
       generator->submit({.input_ids = made[i],
                          .config = config,
@@ -103,8 +105,8 @@ void batch(int argc, char** argv) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   try {
-    if (what == "probabilities" && argc == 6)
-      probabilities(argv + 2);
+    if (what == "scores" && argc == 7)
+      scores(argv + 2);
     else if (what == "prompts" && argc > 5)
       prompts(argc - 2, argv + 2);
     else if (what == "batch" && argc > 4)

@@ -67,6 +67,18 @@ def test_stop_tokens(checkpoints, tmp_path):
     check(got, planned, checkpoint.fresh())
 
 
+def test_settings_of_each_request(checkpoints, tmp_path):
+    """Every request has its own rules, whatever those beside it have."""
+    checkpoint = checkpoints("llama-gqa")
+    requests = [request(1, 5, 12, no_repeat_ngram_size=2, repetition_penalty=1.2), request(1, 5, 12, encoder_no_repeat_ngram_size=1),
+                request(2, 6, 10, forced_eos_token_id=[9], eos_token_id=[9], min_new_tokens=4), request(1, 5, 12, after=2),
+                request(3, 8, 9, bad_words_ids=[[token] for token in range(40, 131)]), request(1, 5, 12, sequence_bias=[[[7], 50.0], [[7, 7], -60.0]])]
+    planned = plan(requests)
+    got = ours(checkpoint.folder, planned, tmp_path)
+    check(got, planned, checkpoint.fresh())
+    assert len({tuple(got[str(number)].tolist()) for number in (0, 1, 3, 5)}) == 4
+
+
 def test_an_adapter_for_each_request(checkpoints, tmp_path, tmp_path_factory):
     names = ["lora-llama", "lora-rslora"]
     saved = [make_adapter(BY_NAME[name], checkpoints(BY_NAME[name].model), tmp_path_factory.mktemp("adapter")) for name in names]

@@ -138,30 +138,48 @@ def test_greedy_with_penalties(checkpoints, tmp_path, fields):
     same(ours(folder, batch, tmp_path, "--max-new-tokens", 12), want)
 
 
+RULES = [
+    {}, {"repetition_penalty": 1.3}, {"repetition_penalty": 0.6}, {"encoder_repetition_penalty": 1.4}, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2},
+    {"encoder_no_repeat_ngram_size": 1}, {"encoder_no_repeat_ngram_size": 2}, {"bad_words_ids": [[3], [2, 8], [1, 2, 7], [2, 1, 7], [9]], "eos_token_id": [9]},
+    {"sequence_bias": [[[5], 2.5], [[2, 4], -3.0], [[1, 2, 50], 9.0], [[2, 1, 50], 7.0]]}, {"min_length": 10, "eos_token_id": 3}, {"min_new_tokens": 4, "eos_token_id": [3, 4]},
+    {"forced_eos_token_id": 8}, {"forced_eos_token_id": [8, 11]}, {"forced_bos_token_id": 8}, {"remove_invalid_values": True, "suppress_tokens": [5]},
+    {"exponential_decay_length_penalty": [1, 1.3], "eos_token_id": [3, 4]}, {"exponential_decay_length_penalty": [7, 1.3], "eos_token_id": 3},
+    {"suppress_tokens": [3, 4]}, {"begin_suppress_tokens": list(range(40))}, {"begin_suppress_tokens": [3], "forced_bos_token_id": 2},
+    {"renormalize_logits": True, "repetition_penalty": 2.0},
+]
 SAMPLING = [
     {}, {"temperature": 0.4}, {"temperature": 3.0}, {"top_k": 3}, {"top_k": 0}, {"top_k": 500}, {"top_k": 0, "top_p": 0.7}, {"top_p": 0.0},
     {"top_p": 0.999}, {"top_k": 0, "min_p": 0.2}, {"min_p": 1.0}, {"repetition_penalty": 1.3, "temperature": 0.7, "top_k": 20, "top_p": 0.8},
     {"repetition_penalty": 0.6, "top_k": 0, "top_p": 0.5, "min_p": 0.05}, {"suppress_tokens": [3, 4], "no_repeat_ngram_size": 2},
-    {"top_k": None, "top_p": None, "temperature": None},
+    {"top_k": None, "top_p": None, "temperature": None}, {"top_k": 0, "typical_p": 0.6}, {"typical_p": 0.95}, {"top_k": 0, "epsilon_cutoff": 0.02},
+    {"top_k": 0, "eta_cutoff": 0.02}, {"eta_cutoff": 0.3}, {"top_h": 0.5, "top_k": 0}, {"top_h": 1.0}, {"top_h": 0.3, "top_k": 2, "renormalize_logits": True},
+    {"num_beams": 3, "top_k": 1}, {"num_beams": 3, "top_k": 0, "top_p": 0.01, "eos_token_id": [3, 4]}, {"num_beams": 2, "min_p": 1.0, "top_k": 0},
+    {"num_beams": 2, "typical_p": 0.01, "top_k": 0}, {"num_beams": 2, "epsilon_cutoff": 0.9, "top_k": 0}, {"num_beams": 2, "eta_cutoff": 0.9, "top_k": 0},
 ]
 
 
-@pytest.mark.parametrize("fields", SAMPLING, ids=str)
-def test_probabilities(checkpoints, tmp_path, fields):
-    """What a draw is made from: transformers' own processors for the same file, over random logits."""
+@pytest.mark.parametrize("columns", [1, 6, 9])
+@pytest.mark.parametrize("fields", [*RULES, *({**fields, "do_sample": True} for fields in SAMPLING)], ids=str)
+def test_scores(checkpoints, tmp_path, fields, columns):
+    """What a token is chosen by: transformers' own processors for the same file, over random logits."""
     checkpoint = checkpoints("llama-gqa")
-    folder = copy_with(checkpoint, tmp_path, do_sample=True, **fields)
+    folder = copy_with(checkpoint, tmp_path, **fields)
     model = type(checkpoint.model).from_pretrained(folder)
     torch.manual_seed(3)
-    ids, logits = torch.randint(0, 131, (4, 9)), torch.randn(4, 131) * 3
+    ids, logits = torch.randint(0, 12, (4, columns)), torch.randn(4, 131) * 3
+    ids[:, -2:] = torch.tensor([1, 2] * 4).view(4, 2)[:, -columns:]  # runs of tokens that come again
+    source, length = torch.randint(0, 12, (2, 6)), min(columns, 6)
     config, _ = model._prepare_generation_config(None)
+    config.max_length = 10
+    if config.min_new_tokens is not None:
+        config.min_length = config.min_new_tokens + length
     model._prepare_special_tokens(config, device="cpu")
-    want = model._get_logits_processor(config, input_ids_seq_length=6)(ids, logits.clone()).softmax(-1)
-    save_file({"input_ids": ids, "logits": logits}, tmp_path / "in.safetensors")
-    run(BUILD / "tests" / "generate_driver", "probabilities", folder, tmp_path / "in.safetensors", tmp_path / "out.safetensors", 6)
-    got = load_file(tmp_path / "out.safetensors")["probabilities"]
-    assert torch.equal(got > 0, want > 0)
-    assert torch.allclose(got, want, rtol=1e-5, atol=1e-8)
+    want = model._get_logits_processor(config, input_ids_seq_length=length, encoder_input_ids=source)(ids, logits.clone())
+    save_file({"input_ids": ids, "logits": logits, "source": source}, tmp_path / "in.safetensors")
+    run(BUILD / "tests" / "generate_driver", "scores", folder, tmp_path / "in.safetensors", tmp_path / "out.safetensors", length, 10)
+    got = load_file(tmp_path / "out.safetensors")["scores"]
+    assert torch.equal(got.isinf(), want.isinf())
+    assert torch.allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_draws_follow_the_probabilities(checkpoints, tmp_path):
@@ -197,7 +215,10 @@ def test_defaults_of_the_checkpoint_and_flags(checkpoints, tmp_path):
     same(ours(folder, batch, tmp_path, *flags, "--top-k", 1, "--repetition-penalty", 1), plain)
 
 
-@pytest.mark.parametrize("fields", [{"num_beams": 4}, {"penalty_alpha": 0.6}, {"typical_p": 0.9}, {"bad_words_ids": [[3]]}, {"eos_token_id": "x"}], ids=str)
+@pytest.mark.parametrize("fields", [
+    {"penalty_alpha": 0.6}, {"num_beam_groups": 2}, {"force_words_ids": [[3]]}, {"guidance_scale": 1.5}, {"watermarking_config": {"greenlist_ratio": 0.3}},
+    {"token_healing": True}, {"dola_layers": "low"}, {"use_mtp": True}, {"eos_token_id": "x"}, {"bad_words_ids": [3]}, {"early_stopping": "maybe"}, {"num_beams": 2.5},
+], ids=str)
 def test_what_is_not_supported_is_an_error(checkpoints, tmp_path, fields):
     folder = copy_with(checkpoints("llama-gqa"), tmp_path, **fields)
     save_file(prompt("none"), tmp_path / "in.safetensors")

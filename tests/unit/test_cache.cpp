@@ -33,6 +33,42 @@ TEST(StaticCache, WritesInPlaceAndKeepsItsShape) {
   EXPECT_TRUE(torch::equal(keys.flatten(), torch::tensor({1.f, 2.f, 3.f, 4.f, 5.f, 0.f})));
 }
 
+at::Tensor two_rows(float first, float second) {
+  return torch::tensor({first, second}).view({2, 1, 1, 1}).expand({2, 1, 3, 1}).contiguous();
+}
+
+TEST(StaticCache, RowsChangePlacesInPlace) {
+  StaticCache cache(4);
+  const auto [keys, values] = cache.update(0, two_rows(1, 2), two_rows(3, 4));
+  cache.advance(3);
+  cache.reorder(torch::tensor({1, 0}, torch::kLong));
+  EXPECT_TRUE(torch::equal(keys.slice(2, 0, 3), two_rows(2, 1)));
+  cache.reorder(torch::tensor({1, 1}, torch::kLong));
+  EXPECT_TRUE(torch::equal(values.slice(2, 0, 3), two_rows(3, 3)));
+}
+
+TEST(GrowingCache, RowsChangePlaces) {
+  GrowingCache cache;
+  cache.update(0, two_rows(1, 2), two_rows(3, 4));
+  cache.advance(3);
+  cache.reorder(torch::tensor({1, 1}, torch::kLong));
+  const auto [keys, values] = cache.update(0, two_rows(5, 6), two_rows(5, 6));
+  EXPECT_TRUE(torch::equal(keys.slice(2, 0, 3), two_rows(2, 2)));
+  EXPECT_TRUE(torch::equal(values.slice(2, 3), two_rows(5, 6)));
+}
+
+TEST(StaticCache, GoesOnInALargerOne) {
+  StaticCache cache(3);
+  cache.update(0, tokens(1, 3), tokens(1, 3));
+  cache.advance(3);
+  const auto larger = cache.enlarged(5);
+  EXPECT_EQ(larger->seen(), 3);
+  const auto [keys, values] = larger->update(0, tokens(4, 2), tokens(4, 2));
+  EXPECT_TRUE(torch::equal(keys, tokens(1, 5)));
+  EXPECT_TRUE(torch::equal(values, tokens(1, 5)));
+  EXPECT_EQ(larger->seen_tensor(at::kCPU).item<int64_t>(), 3);
+}
+
 TEST(StaticCache, RefusesMoreThanFits) {
   StaticCache cache(4);
   cache.update(0, tokens(0, 3), tokens(0, 3));

@@ -242,49 +242,52 @@ void run(const BenchFlags& flags) {
 void add_bench(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Measure graft, alone or against Python, on this machine");
   auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--suite", flags->suite, "What to measure: cpu, ops, gpu, adapters, decode or train")
+  command->add_option("--suite", flags->suite, "Measure this suite: cpu, ops, gpu, adapters, decode or train")
       ->capture_default_str();
   command
       ->add_option(
           "--against", flags->against,
-          "python: transformers or PEFT eager, torch.compile, and it by regions; for the suite decode "
-          "llama.cpp, where llama-cpp-python is")
+          "Compare with python: transformers or PEFT eager, torch.compile, and it by regions; for the suite "
+          "decode llama.cpp, where llama-cpp-python is")
       ->check(CLI::IsMember({"python"}));
-  command->add_option("--only", flags->only, "Only these rows: names, or beginnings of names up to a dash")
+  command
+      ->add_option("--only", flags->only,
+                   "Measure only these rows: names, or beginnings of names up to a dash")
       ->delimiter(',');
   command
       ->add_option(
           "--contenders", flags->contenders,
-          "Only these, by their names in the table, and the eager one that results are compared with")
+          "Measure only these, by their names in the table, and the eager one that results are compared with")
       ->delimiter(',');
   command
-      ->add_option(
-          "--device", flags->device,
-          "Where the models of the suites adapters, decode and train are: cpu or cuda (default: cpu)")
+      ->add_option("--device", flags->device,
+                   "Run the models of the suites adapters, decode and train on this device: cpu or cuda "
+                   "(default: cpu)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--rounds", flags->rounds, "How often each contender has its turn")
+  command->add_option("--rounds", flags->rounds, "Give each contender N turns")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "Threads of each contender (default: all cores)")
+  command->add_option("--threads", flags->threads, "Use N threads for each contender (default: all cores)")
       ->check(CLI::PositiveNumber);
   command->add_flag("--skip-compile", flags->skip_compile,
-                    "Leave torch.compile out, which takes a minute or two a row");
-  command->add_option("--html", flags->html, "Write a page with plots, all in one file");
-  command->add_option("--json", flags->json, "Write everything measured, every single call");
+                    "Leave out torch.compile, which takes a minute or two for each row");
+  command->add_option("--html", flags->html, "Write a page with plots to this file");
+  command->add_option("--json", flags->json, "Write everything measured to this file, every single call");
   command->add_option(
       "--chart", flags->chart,
-      "Measure nothing and draw an SVG of result files: first calls and steady state of the "
+      "Draw an SVG of result files, and measure nothing: first calls and steady state of the "
       "rows (--only chooses) that have torch.compile's times, and what a switch of adapters costs");
-  command->add_option("results", flags->files, "With --chart: files that --json wrote");
+  command->add_option("results", flags->files, "Files that --json wrote, for --chart");
   command->add_option("--python", flags->python,
-                      "The interpreter (default: .venv of the source tree, else python3)");
+                      "Use this interpreter (default: .venv of the source tree, else python3)");
   command
-      ->add_option("--model", flags->model,
-                   "Suite decode: the weights of this GGUF file, in float32 (default: random ones)")
+      ->add_option(
+          "--model", flags->model,
+          "Take the weights of this GGUF file for the suite decode, in float32 (default: random ones)")
       ->check(CLI::ExistingFile);
   command->add_flag(
       "--tiny", flags->tiny,
-      "Models of no size: for tests of the harness, not for figures (all suites but cpu and ops)");
+      "Use models of no size: for tests of the harness, not for figures (all suites but cpu and ops)");
   command->add_flag("--list", flags->list,
                     "Print the names of the rows and measure nothing; --json then writes what each row is");
   command->add_flag("--worker", flags->worker, "For graft itself: be the process that is measured")

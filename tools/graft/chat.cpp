@@ -3,25 +3,29 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "conversation.h"
 #include "flags.h"
 #include "generation_flags.h"
-#include "graft/chat_template.h"
 #include "graft/error.h"
+#include "interrupt.h"
+#include "io/format/atomic_file.h"
 #include "prompts.h"
 
 namespace graft::cli {
 namespace {
+using Clock = std::chrono::steady_clock;
 
 struct ChatFlags {
   ModelFlags model;
   std::vector<std::string> adapters;
   GenerationFlags generation;
   CompileFlags compile;
-  std::string system;
+  std::string system, report;
   bool json = false;
 
   void add_to(CLI::App& app);
@@ -29,19 +33,26 @@ struct ChatFlags {
 
 void ChatFlags::add_to(CLI::App& app) {
   model.add_to(app, /*positional=*/true);
-  app.add_option(
-      "--adapter", adapters,
-      "Adapter folder, [NAME=]DIR; may be given several times. The first is active; `/adapter NAME` "
-      "switches");
-  app.add_option("--system", system, "The system message");
-  generation.add_to(app);
+  app.add_option("--adapter", adapters,
+                 "Load this adapter folder, [NAME=]DIR; several may be given. The first is active; "
+                 "`/adapter NAME` switches");
+  app.add_option("--system", system, "Begin with this system message");
   app.add_flag("--json", json, "Print each answer as a JSON object on a line of its own");
+  app.add_option("--report", report, "Write what each turn cost as JSON, at the end");
+  generation.add_to(app);
   compile.add_to(app);
 }
 
 constexpr auto kHelp =
-    "/adapter NAME   switch to that adapter (\"none\": the bare model)\n/adapter        which there are\n"
-    "/reset          forget the conversation\n/quit           end (or the end of the input)\n";
+    "/adapter NAME   switch to that adapter (\"none\": the bare model)\n"
+    "/adapter        list the adapters\n"
+    "/reset          forget the conversation\n"
+    "/help           show this\n"
+    "/quit           end the program (or Ctrl-D)\n"
+    "//...           a message that begins with a slash\n"
+    "Ctrl-C          stop the answer\n";
+
+std::string turns(int64_t count) { return std::to_string(count) + (count == 1 ? " turn" : " turns"); }
 
 class Chat {
  public:
@@ -49,8 +60,12 @@ class Chat {
       : flags_(flags),
         interactive_(isatty(STDIN_FILENO) != 0),
         config_(flags.generation.config(flags.model.model)),
-        template_(ChatTemplate::from_pretrained(flags.model.model)),
-        tokenizer_(tokenizer_of(flags.model.model)) {
+        form_(ChatTemplate::from_pretrained(flags.model.model)),
+        tokenizer_(tokenizer_of(flags.model.model)),
+        conversation_(form_, tokenizer_, flags.system) {
+    if (config_.num_beams > 1 || config_.num_return_sequences > 1)
+      throw WrongUsage(
+          "an answer comes token by token: num_beams and num_return_sequences are for `graft generate`");
     const auto options = flags.compile.options();
     model_ = flags.model.load_causal_lm();
     const auto specs = adapter_specs(flags.adapters);
@@ -61,18 +76,22 @@ class Chat {
       peft_->eval();
       adapter_ = specs.front().name;
     }
-    if (flags.compile.compile)
-      decoder_ = std::make_unique<Decoder>(peft_ ? Decoder(peft_, options) : Decoder(model_, options));
-    reset();
+    const auto compiled = flags.compile.compile ? std::optional(options) : std::nullopt;
+    session_ = std::make_unique<Session>(peft_ ? Session(peft_, compiled) : Session(model_, compiled));
   }
 
   void run() {
-    if (interactive_) std::cerr << "/help lists the commands\n";
+    if (interactive_) {
+      catch_interrupts();
+      std::cerr << "/help lists the commands\n";
+    }
     for (std::string line; ask(line);) {
       if (line.empty()) continue;
       try {
-        if (line == "/quit") return;
-        if (line.front() == '/')
+        if (line == "/quit") break;
+        if (line.starts_with("//"))
+          answer(line.substr(1));
+        else if (line.front() == '/')
           obey(line);
         else
           answer(line);
@@ -81,33 +100,40 @@ class Chat {
         std::cerr << "graft: " << error.what() << "\n";
       }
     }
+    if (!flags_.report.empty())
+      io::write_file_atomically(flags_.report, nlohmann::ordered_json{{"turns", turns_}}.dump(2) + "\n");
   }
 
  private:
+  /// False at the end of the input. Ctrl-C takes back the line that was begun.
   bool ask(std::string& line) const {
-    if (interactive_) std::cerr << (adapter_.empty() ? "" : adapter_) << "> " << std::flush;
+    const auto prompt = [&] {
+      if (interactive_) std::cerr << adapter_ << "> " << std::flush;
+    };
+    prompt();
+    while (interactive_ && !wait_for_input()) {
+      std::cerr << "\n/quit or Ctrl-D ends the program\n";
+      prompt();
+    }
     if (!std::getline(std::cin, line)) return false;
     if (line.ends_with('\r')) line.pop_back();
     return true;
   }
 
-  void reset() {
-    messages_.clear();
-    if (!flags_.system.empty()) messages_.push_back({"system", flags_.system});
-  }
-
   void obey(const std::string& line) {
     const auto space = line.find(' ');
     const auto command = line.substr(0, space);
-    const auto argument = space == line.npos ? "" : line.substr(line.find_first_not_of(' ', space));
+    const auto word = space == line.npos ? line.npos : line.find_first_not_of(' ', space);
+    const auto argument = word == line.npos ? "" : line.substr(word);
     if (command == "/reset" && argument.empty())
-      reset();
+      conversation_.reset();
     else if (command == "/help")
       std::cerr << kHelp;
     else if (command == "/adapter")
       argument.empty() ? list_adapters() : switch_adapter(argument);
     else
-      throw UsageError("[chat] there is no command " + command + "; /help lists them");
+      throw UsageError("[chat] there is no command " + command +
+                       "; /help lists them, and // begins a message with a slash");
   }
 
   void list_adapters() const {
@@ -135,69 +161,93 @@ class Chat {
     adapter_ = name;
   }
 
-  void answer(const std::string& line) {
-    auto messages = messages_;
-    messages.push_back({"user", line});
-    const auto text = template_->render(messages, {.add_generation_prompt = true});
-    const auto prompt = encode_prompts(*tokenizer_, {text}, 0, /*special=*/false);
+  /// Tokens that a conversation may have; none where the model goes on for ever.
+  std::optional<int64_t> room() const {
+    auto positions = model_->position_limit();
+    if (!positions) positions = model_->config().optional_integer("max_position_embeddings");
+    if (positions && peft_) positions = *positions - peft_->num_virtual_tokens();
+    if (config_.max_length && !config_.max_new_tokens)
+      positions = std::min(*config_.max_length, positions.value_or(INT64_MAX));
+    return positions;
+  }
+
+  Conversation::Prompt prompt_for(const std::string& message) {
+    constexpr int64_t by_default = 512;  // an answer ends by itself
+    const auto limit = room();
+    const auto answer = config_.max_new_tokens.value_or(std::min(by_default, limit.value_or(INT64_MAX) / 4));
+    auto prompt = conversation_.with(message, limit, answer);
+    if (prompt.forgotten > 0)
+      std::cerr << "graft: the conversation is longer than the " << *limit
+                << " tokens the model has room for: "
+                << "the oldest " << turns(prompt.forgotten) << (prompt.forgotten == 1 ? " has" : " have")
+                << " left it\n";
+    prompt.left = std::min(prompt.left.value_or(INT64_MAX), config_.max_new_tokens.value_or(by_default));
+    return prompt;
+  }
+
+  void answer(const std::string& message) {
+    const auto prompt = prompt_for(message);
+    auto config = config_;
+    config.max_new_tokens = prompt.left;
     GrowingText growing(tokenizer_);
     std::string said;
+    bool stopped = false;
+    interrupted();  // one that came before the question is not meant
     const auto show = [&](const std::string& piece) {
       said += piece;
       if (!flags_.json) std::cout << piece << std::flush;
     };
-    const GenerateCall call{.on_tokens = [&](const std::vector<int64_t>& tokens) {
-      show(growing.add(tokens[0]));
-      return true;
-    }};
-    const auto config = config_for(prompt);
-    if (decoder_)
-      decoder_->generate(prompt, config, call);
-    else
-      peft_ ? generate(*peft_, prompt, config, call) : generate(*model_, prompt, config, call);
+    const auto start = Clock::now();
+    const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+    double first = 0;
+    int64_t made = 0;
+    const GenerateCall call{.on_tokens =
+                                [&](const std::vector<int64_t>& tokens) {
+                                  if (made++ == 0) first = seconds();
+                                  show(growing.add(tokens[0]));
+                                  stopped = interrupted();
+                                  return !stopped;
+                                },
+                            .tokenizer = tokenizer_};
+    session_->generate(prompt.inputs, config, call);
     show(growing.finish());
+    turns_.push_back({{"adapter", adapter_},
+                      {"conversation_tokens", prompt.inputs.input_ids.size(1)},
+                      {"read_tokens", session_->tokens_read()},
+                      {"new_tokens", made},
+                      {"first_token_s", first},
+                      {"seconds", seconds()},
+                      {"turns_forgotten", prompt.forgotten},
+                      {"stopped", stopped}});
     if (flags_.json) {
       nlohmann::ordered_json turn{{"role", "assistant"}, {"content", said}};
       if (!adapter_.empty()) turn["adapter"] = adapter_;
+      if (stopped) turn["stopped"] = true;
       std::cout << turn.dump() << std::endl;  // NOLINT(performance-avoid-endl): read as it comes
     } else {
       std::cout << "\n" << std::flush;
     }
-    messages.push_back({"assistant", said});
-    messages_ = std::move(messages);
-  }
-
-  /// An answer ends by itself: where nobody says how long it may be, it may fill the positions that are left,
-  /// up to 512 tokens.
-  GenerationConfig config_for(const ModelInputs& prompt) const {
-    auto config = config_;
-    if (config.max_new_tokens || config.max_length) return config;
-    constexpr int64_t most = 512;
-    const auto positions = model_->config().optional_integer("max_position_embeddings");
-    const int64_t left = positions.value_or(INT64_MAX) - prompt.input_ids.size(1);
-    if (left < 1)
-      throw UsageError("[chat] the conversation has " + std::to_string(prompt.input_ids.size(1)) +
-                       " tokens and the model " + std::to_string(*positions) + " positions: /reset");
-    config.max_new_tokens = std::min(most, left);
-    return config;
+    if (stopped && interactive_) std::cerr << "(stopped)\n";
+    conversation_.add(message, said);
   }
 
   const ChatFlags& flags_;
   bool interactive_;
   GenerationConfig config_;
-  std::shared_ptr<const ChatTemplate> template_;
+  std::shared_ptr<const ChatTemplate> form_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  Conversation conversation_;
   std::shared_ptr<PreTrainedModel> model_;
   std::shared_ptr<PeftModel> peft_;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Session> session_;
   std::string adapter_;
-  std::vector<ChatMessage> messages_;
+  std::vector<nlohmann::ordered_json> turns_;
 };
 
 }  // namespace
 
 void add_chat(CLI::App& app) {
-  auto* command = app.add_subcommand("chat", "Talk with a model, line by line");
+  auto* command = app.add_subcommand("chat", "Chat with a model");
   auto flags = std::make_shared<ChatFlags>();
   flags->add_to(*command);
   command->footer(

@@ -64,28 +64,31 @@ void run(const CombineFlags& flags) {
 
 void add_combine(CLI::App& app) {
   auto* command =
-      app.add_subcommand("combine", "Make one adapter out of several: LoRA, or IA3 (linear only)");
+      app.add_subcommand("combine", "Combine several adapters into one: LoRA, or IA3 (linear only)");
   auto flags = std::make_shared<CombineFlags>();
   command
-      ->add_option("--adapter", flags->adapters, "NAME=DIR:WEIGHT, several times; a weight may be negative")
+      ->add_option("--adapter", flags->adapters,
+                   "Add this adapter, NAME=DIR:WEIGHT; give several. A weight may be negative")
       ->required();
-  command->add_option("--combination-type", flags->options.combination_type, "How")
+  command->add_option("--combination-type", flags->options.combination_type, "Choose how they are combined")
       ->check(CLI::IsMember({"linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties",
                              "dare_linear_svd", "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"}))
       ->required();
   command->add_option("--model", flags->model,
-                      "The base model: needed for DoRA, whose magnitudes are measured by its weights");
+                      "Load this base model: DoRA needs its weights to measure magnitudes");
   command->add_option("--svd-rank", flags->options.svd_rank,
-                      "Rank of the result (default: the largest rank)");
+                      "Give the result this rank (default: the largest)");
   command->add_option("--svd-clamp", flags->options.svd_clamp,
-                      "For svd: the quantile, 0 to 1, that both factors are clipped at");
+                      "Clip both factors of an svd at this quantile, 0 to 1");
   command->add_option("--density", flags->options.density,
-                      "Share of values that ties, dare and magnitude_prune keep, 0 to 1");
-  command->add_option("--majority-sign-method", flags->options.majority_sign_method, "For ties")
+                      "Keep this share of the values, 0 to 1 (ties, dare, magnitude_prune)");
+  command
+      ->add_option("--majority-sign-method", flags->options.majority_sign_method,
+                   "Choose how ties finds the sign")
       ->check(CLI::IsMember({"total", "frequency"}))
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "Of dare's random numbers")->capture_default_str();
-  command->add_option("--output", flags->output, "Adapter folder to write")->required();
+  command->add_option("--seed", flags->seed, "Fix the random numbers of dare")->capture_default_str();
+  command->add_option("--output", flags->output, "Write the adapter to this folder")->required();
   command->footer(
       "Example:\n  graft combine --adapter de=adapters/de:0.7 --adapter fr=adapters/fr:-0.3 "
       "--combination-type "

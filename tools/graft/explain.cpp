@@ -35,14 +35,14 @@ void run(const ExplainFlags& flags) {
 
 void add_explain(CLI::App& app) {
   auto* command =
-      app.add_subcommand("explain", "Show what compilation makes of a model: graphs, guards, kernels, calls");
+      app.add_subcommand("explain", "Show how a model is compiled: graphs, guards, kernels, calls");
   auto flags = std::make_shared<ExplainFlags>();
   flags->model.add_to(*command);
   command
       ->add_option("--input", flags->input,
-                   "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")
+                   "Read this safetensors file: input_ids or pixel_values [, attention_mask, labels, ...]")
       ->required();
-  command->add_option("--emit", flags->emit, "Also print the program at this level")
+  command->add_option("--emit", flags->emit, "Print the program at this level, too")
       ->check(CLI::IsMember({"aten", "core", "fused", "loops", "llvm", "cuda"}));
   command->add_flag("--grads", flags->grads, "Explain the training program: forward and backward");
   flags->adapter.add_to(*command);

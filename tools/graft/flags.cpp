@@ -45,22 +45,21 @@ std::vector<std::string> used(const std::vector<std::string>& names, const PeftM
 void ModelFlags::add_to(CLI::App& command, bool positional) {
   command
       .add_option(positional ? "model,--model" : "--model", model,
-                  "Checkpoint folder: config.json and safetensors; or a .gguf file")
+                  "Load this model: a folder with config.json and safetensors, or a .gguf file")
       ->required();
-  command.add_option("--dtype", dtype, "Dtype of the weights (default: the checkpoint's)")
+  command.add_option("--dtype", dtype, "Load the weights in this dtype (default: the checkpoint's)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
-  command.add_option("--device", device, "Where to run")
+  command.add_option("--device", device, "Run on this device")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
 }
 
 void ModelFlags::add_task_to(CLI::App& command) {
-  command
-      .add_option("--task", task,
-                  "The head, where the checkpoint has none or another (default: what its config.json says)")
+  command.add_option("--task", task, "Put this head on the model (default: the one its config.json names)")
       ->check(CLI::IsMember({"sequence-classification", "token-classification", "image-classification"}));
   command
-      .add_option("--num-labels", num_labels, "With --task: classes (default: what config.json says, else 2)")
+      .add_option("--num-labels", num_labels,
+                  "Give the head of --task N classes (default: what config.json says, else 2)")
       ->check(CLI::PositiveNumber)
       ->needs("--task");
 }
@@ -106,10 +105,11 @@ std::shared_ptr<PreTrainedModel> ModelFlags::load_generator() const {
 }
 
 void AdapterFlags::add_to(CLI::App& command) {
-  command.add_option("--adapter", adapters, "Adapter folder, [NAME=]DIR; may be given several times");
-  command.add_option("--active-adapter", active, "Which adapters are active, by name")->delimiter(',');
-  command.add_flag("--disable-adapter", disable, "Run the base model, adapters loaded");
-  command.add_option("--adapter-names", names, "One adapter per row of the batch; __base__ is none")
+  command.add_option("--adapter", adapters,
+                     "Load this adapter folder, [NAME=]DIR; may be given several times");
+  command.add_option("--active-adapter", active, "Use these adapters, by name")->delimiter(',');
+  command.add_flag("--disable-adapter", disable, "Run the base model with the adapters loaded and off");
+  command.add_option("--adapter-names", names, "Use one adapter for each row of the batch; __base__ is none")
       ->delimiter(',');
   command.add_flag("--merge", merge, "Merge the active adapters into the weights before running");
 }
@@ -129,7 +129,7 @@ std::vector<AdapterSpec> adapter_specs(const std::vector<std::string>& texts, bo
         }
         if (number.empty() || read != number.size() || !std::isfinite(spec.weight))
           throw WrongUsage("--adapter " + text + ": \"" + number +
-                           "\" is no weight; write [NAME=]DIR:WEIGHT");
+                           "\" is not a valid weight; write [NAME=]DIR:WEIGHT");
         spec.dir = text.substr(0, colon);
       }
     // A folder may have "=" in its name.
@@ -209,25 +209,26 @@ void CompileFlags::add_to(CLI::App& command) {
   constexpr auto group = "Compilation";
   command.add_flag("--compile", compile, "Compile the model")->group(group);
   command
-      .add_option("--mode", mode,
-                  "What to optimise for: max-autotune measures kernels and products and keeps the choice; "
-                  "reduce-overhead is for GPUs")
+      .add_option(
+          "--mode", mode,
+          "Choose what to optimise for: max-autotune measures kernels and products and keeps the choice; "
+          "reduce-overhead is for GPUs")
       ->check(CLI::IsMember({"default", "reduce-overhead", "max-autotune"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--backend", backend, "Which pipeline runs the graph")
+  command.add_option("--backend", backend, "Choose what runs the graph")
       ->check(CLI::IsMember({"graft", "inductor", "aot_eager", "eager"}))
       ->capture_default_str()
       ->group(group);
-  command.add_flag("--fullgraph", fullgraph, "A graph break is an error")->group(group);
-  command.add_option("--dynamic", dynamic, "Dynamic shapes")
+  command.add_flag("--fullgraph", fullgraph, "Fail where the model is not one graph")->group(group);
+  command.add_option("--dynamic", dynamic, "Choose how other shapes are compiled")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str()
       ->group(group);
   command.add_flag("--regional", regional, "Compile repeated blocks once and run block by block")
       ->group(group);
   command.add_flag("--no-cache", no_cache, "Leave the disk cache alone")->group(group);
-  command.add_option("--verify-every", verify_every, "Compare every N-th call with eager")
+  command.add_option("--verify-every", verify_every, "Compare every N-th call with eager code")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
 }

@@ -10,6 +10,12 @@
 
 namespace graft::cli {
 
+/// Several texts, each as it is: the parser would take "[a, b]" apart.
+inline void take_as_they_are(CLI::Option* option) {
+  constexpr int most = 100'000;
+  option->expected(1, most)->allow_extra_args(false);
+}
+
 /// --model, --dtype, --device: which weights, and where they run.
 struct ModelFlags {
   std::string model, dtype, device = "cpu", task;

@@ -156,22 +156,21 @@ void run(const ForwardFlags& flags) {
 }  // namespace
 
 void add_forward(CLI::App& app) {
-  auto* command = app.add_subcommand("forward", "Run a model once over tensors from a file");
+  auto* command = app.add_subcommand("forward", "Run a model once on tensors from a file");
   auto flags = std::make_shared<ForwardFlags>();
   flags->model.add_to(*command);
   flags->model.add_task_to(*command);
   command
       ->add_option("--input", flags->input,
-                   "safetensors with input_ids or pixel_values [, attention_mask, labels, ...]")
+                   "Read this safetensors file: input_ids or pixel_values [, attention_mask, labels, ...]")
       ->required();
   command
       ->add_option("--output", flags->output,
-                   "safetensors to write: logits or last_hidden_state [, loss, grad.NAME...]")
+                   "Write this safetensors file: logits or last_hidden_state [, loss, grad.NAME...]")
       ->required();
-  command->add_flag("--grads", flags->grads, "Also write the loss's gradient for every trainable tensor");
-  command->add_option("--repeat", flags->repeat, "Then time this many calls more")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--report", flags->report, "Write times and counters as JSON");
+  command->add_flag("--grads", flags->grads, "Write the loss's gradient for every trainable tensor, too");
+  command->add_option("--repeat", flags->repeat, "Time N more calls")->check(CLI::NonNegativeNumber);
+  command->add_option("--report", flags->report, "Write times and counters to this file as JSON");
   command->add_flag("--json", flags->json, "Print the report on standard output");
   flags->adapter.add_to(*command);
   flags->compile.add_to(*command);

@@ -28,10 +28,10 @@ struct GenerateFlags {
   AdapterFlags adapter;
   CompileFlags compile;
   GenerationFlags generation;
-  std::vector<std::string> prompts;
+  std::vector<std::string> prompts, prompt_files;
   std::string input, output, report;
   std::string system, draft;
-  bool chat = false, json = false, speculative_sampling = false;
+  bool chat = false, json = false, logprobs = false, speculative_sampling = false;
 
   void add_to(CLI::App& app);
   void check() const;
@@ -39,34 +39,43 @@ struct GenerateFlags {
 
 void GenerateFlags::add_to(CLI::App& app) {
   model.add_to(app);
-  app.add_option("--prompt", prompts, "Text to continue; several are one batch");
+  take_as_they_are(app.add_option("--prompt", prompts, "Continue this text; several are one batch"));
+  take_as_they_are(
+      app.add_option("--prompt-file", prompt_files,
+                     "Read a prompt from this file, - for the standard input; several are one batch"));
   app.add_flag("--chat", chat,
-               "Each prompt is a user's message, to be put through the model's chat template");
-  app.add_option("--system", system, "With --chat: the system message");
-  app.add_option("--input", input, "safetensors with input_ids [, attention_mask], padding on the left");
-  app.add_option("--output", output, "safetensors to write: sequences, the prompt included");
-  generation.add_to(app);
+               "Take each prompt as a user's message, and put it through the model's chat template");
+  app.add_option("--system", system, "Begin with this system message (with --chat)");
   app.add_option(
-      "--draft", draft,
-      "Checkpoint of a smaller model with the same vocabulary, which guesses tokens for the model to "
-      "check several in one call: the same tokens, often sooner. For one prompt");
+      "--input", input,
+      "Read token ids from this safetensors file: input_ids [, attention_mask], padding on the left");
+  app.add_option("--output", output,
+                 "Write this safetensors file: sequences, the prompt included [, logprobs]");
+  app.add_flag("--logprobs", logprobs, "Give the logarithm of each new token's probability, too");
+  generation.add_to(app);
+  app.add_option("--draft", draft,
+                 "Guess tokens by a smaller model with the same vocabulary (a checkpoint), and check several "
+                 "in one call: "
+                 "the same tokens, often sooner. For one prompt");
   app.add_flag(
       "--speculative-sampling", speculative_sampling,
-      "With --draft and --do-sample: draw the guesses, too; more of them are kept, the probabilities "
+      "Draw the guesses, too (with --draft and --do-sample); more of them are kept, the probabilities "
       "are the same, the tokens of a seed are not");
-  app.add_option("--report", report, "Write times and counters as JSON");
-  app.add_flag("--json", json, "Print sequences, texts and the report as JSON");
+  app.add_option("--report", report, "Write times and counters to this file as JSON");
+  app.add_flag("--json", json, "Print sequences, texts, logprobs and the report as JSON");
   adapter.add_to(app);
   compile.add_to(app);
 }
 
 void GenerateFlags::check() const {
-  if (prompts.empty() == input.empty())
-    throw WrongUsage("give the prompt as text (--prompt) or as token ids (--input), one of them");
-  if (chat && prompts.empty()) throw WrongUsage("--chat needs a --prompt");
+  const bool has_text = !prompts.empty() || !prompt_files.empty();
+  if (has_text == !input.empty())
+    throw WrongUsage(
+        "give the prompt as text (--prompt, --prompt-file) or as token ids (--input), one of them");
+  if (std::count(prompt_files.begin(), prompt_files.end(), "-") > 1)
+    throw WrongUsage("--prompt-file - reads the standard input to its end: give it once");
+  if (chat && !has_text) throw WrongUsage("--chat needs a --prompt or a --prompt-file");
   if (!chat && !system.empty()) throw WrongUsage("--system is for --chat");
-  if (!draft.empty() && generation.prompt_lookup)
-    throw WrongUsage("--draft and --prompt-lookup both guess tokens: give one of them");
   if (speculative_sampling && draft.empty()) throw WrongUsage("--speculative-sampling needs a --draft");
 }
 
@@ -114,6 +123,11 @@ std::vector<int64_t> row_of(const at::Tensor& sequences, int64_t row, int64_t fr
   return {values, values + host.numel()};
 }
 
+std::vector<float> numbers_of(const at::Tensor& values) {
+  const auto host = values.cpu().contiguous();
+  return {host.const_data_ptr<float>(), host.const_data_ptr<float>() + host.numel()};
+}
+
 /// Everything about one run of the command.
 class Generation {
  public:
@@ -123,8 +137,14 @@ class Generation {
     config_.speculative_sampling = flags.speculative_sampling;
     if (flags.speculative_sampling && !config_.do_sample)
       throw WrongUsage("--speculative-sampling says how to draw: give --do-sample too");
-    if (!flags.prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
+    if (!flags.draft.empty() && flags.generation.is_given("--prompt-lookup"))
+      throw WrongUsage("--draft and --prompt-lookup both guess tokens: give one of them");
     auto prompts = flags.prompts;
+    for (const auto& path : flags.prompt_files) prompts.push_back(prompt_from(path));
+    if (!prompts.empty()) tokenizer_ = tokenizer_of(flags.model.model);
+    stop_reader_ = tokenizer_;
+    if (!config_.stop_strings.empty() && !stop_reader_)
+      stop_reader_ = Tokenizer::from_pretrained(flags.model.model);
     if (flags.chat) put_through_template(prompts);
     model_ = flags.model.load_generator();
     if (!flags.draft.empty()) {
@@ -141,7 +161,7 @@ class Generation {
   void run() {
     StepTimes times;
     // One row is printed as it comes; several would be mixed up.
-    const bool streams = tokenizer_ && !flags_.json && flags_.prompts.size() == 1;
+    const bool streams = tokenizer_ && !flags_.json && !flags_.logprobs && rows() == 1;
     GrowingText text(tokenizer_);
     int64_t calls = 0, guesses = 0, right = 0;
     const GenerateCall call{.adapter_names = flags_.adapter.names,
@@ -157,11 +177,13 @@ class Generation {
                                   ++calls;
                                   guesses += guessed;
                                   right += kept;
-                                }};
-    const auto sequences = generated(call);
+                                },
+                            .tokenizer = stop_reader_};
+    const auto made = generated(call);
+    const auto& sequences = made.sequences;
     if (streams) std::cout << text.finish() << "\n";
-    if (!flags_.output.empty()) save_safetensors(flags_.output, {{"sequences", sequences.cpu()}});
-    if (!flags_.json && !streams) print(sequences);
+    if (!flags_.output.empty()) save_safetensors(flags_.output, tensors_of(made));
+    if (!flags_.json && !streams) print(made);
 
     nlohmann::ordered_json report{{"architecture", model_->architecture()},
                                   {"new_tokens", sequences.size(1) - given()}};
@@ -175,7 +197,7 @@ class Generation {
     report["compile_s"] = counted.compile_seconds;
     add_counters(report);
     if (!flags_.report.empty()) io::write_file_atomically(flags_.report, report.dump(2) + "\n");
-    if (flags_.json) print_json(sequences, std::move(report));
+    if (flags_.json) print_json(made, std::move(report));
   }
 
  private:
@@ -198,12 +220,27 @@ class Generation {
     return model_->config().boolean("is_encoder_decoder", false) ? 1 : prompt_.input_ids.size(1);
   }
 
-  at::Tensor generated(const GenerateCall& call) {
-    if (!flags_.compile.compile)
-      return peft_ ? generate(*peft_, prompt_, config_, call) : generate(*model_, prompt_, config_, call);
+  int64_t copies() const { return std::max<int64_t>(1, config_.num_return_sequences); }
+  int64_t rows() const { return prompt_.input_ids.size(0) * std::max(config_.num_beams, copies()); }
+
+  GenerateOutput generated(const GenerateCall& call) {
+    const auto by = [&](auto& model) -> GenerateOutput {
+      if (flags_.logprobs) return generate_with_scores(model, prompt_, config_, call);
+      return {.sequences = generate(model, prompt_, config_, call)};
+    };
+    if (!flags_.compile.compile) return peft_ ? by(*peft_) : by(*model_);
     const auto options = flags_.compile.options();
     Decoder decoder = peft_ ? Decoder(peft_, options) : Decoder(model_, options);
-    return decoder.generate(prompt_, config_, call);
+    if (flags_.logprobs) return decoder.generate_with_scores(prompt_, config_, call);
+    return {.sequences = decoder.generate(prompt_, config_, call)};
+  }
+
+  static NamedTensors tensors_of(const GenerateOutput& made) {
+    NamedTensors tensors{{"sequences", made.sequences.cpu()}};
+    if (made.logprobs.defined()) tensors.emplace_back("logprobs", made.logprobs.cpu());
+    if (made.sequences_scores.defined())
+      tensors.emplace_back("sequences_scores", made.sequences_scores.cpu());
+    return tensors;
   }
 
   /// The new tokens of a row as text.
@@ -211,32 +248,54 @@ class Generation {
     return tokenizer_->decode(row_of(sequences, row, given()));
   }
 
-  void print(const at::Tensor& sequences) const {
+  /// "[2] ", or "[2.0] " where a prompt has several texts.
+  std::string label(int64_t row) const {
+    const auto prompt = std::to_string(row / copies());
+    return "[" + (copies() > 1 ? prompt + "." + std::to_string(row % copies()) : prompt) + "] ";
+  }
+
+  void print(const GenerateOutput& made) const {
+    const auto& sequences = made.sequences;
     if (!tokenizer_ && !flags_.output.empty()) return;
     for (int64_t row = 0; row < sequences.size(0); ++row) {
       if (tokenizer_) {
-        std::cout << "[" << row << "] " << text_of(sequences, row) << "\n";
-        continue;
+        std::cout << label(row) << text_of(sequences, row) << "\n";
+      } else {
+        const char* gap = "";
+        for (const int64_t id : row_of(sequences, row, 0)) std::cout << std::exchange(gap, " ") << id;
+        std::cout << "\n";
       }
-      const char* gap = "";
-      for (const int64_t id : row_of(sequences, row, 0)) std::cout << std::exchange(gap, " ") << id;
+      if (made.logprobs.defined()) print_logprobs(made, row);
+    }
+  }
+
+  /// A line for each new token: its logarithm, its id and what it is spelled as.
+  void print_logprobs(const GenerateOutput& made, int64_t row) const {
+    const auto ids = row_of(made.sequences, row, given());
+    const auto values = numbers_of(made.logprobs[row]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::cout << "  " << values[i] << "\t" << ids[i];
+      if (tokenizer_) std::cout << "\t" << tokenizer_->id_to_token(ids[i]).value_or("");
       std::cout << "\n";
     }
   }
 
-  void print_json(const at::Tensor& sequences, nlohmann::ordered_json report) const {
+  void print_json(const GenerateOutput& made, nlohmann::ordered_json report) const {
     nlohmann::ordered_json all;
-    for (int64_t row = 0; row < sequences.size(0); ++row) {
-      all["sequences"].push_back(row_of(sequences, row, 0));
-      if (tokenizer_) all["texts"].push_back(text_of(sequences, row));
+    for (int64_t row = 0; row < made.sequences.size(0); ++row) {
+      all["sequences"].push_back(row_of(made.sequences, row, 0));
+      if (tokenizer_) all["texts"].push_back(text_of(made.sequences, row));
+      if (made.logprobs.defined()) all["logprobs"].push_back(numbers_of(made.logprobs[row]));
     }
+    if (made.sequences_scores.defined()) all["sequences_scores"] = numbers_of(made.sequences_scores);
     all["report"] = std::move(report);
     std::cout << all.dump() << "\n";
   }
 
   const GenerateFlags& flags_;
   GenerationConfig config_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const Tokenizer> tokenizer_;    ///< none: ids in, ids out
+  std::shared_ptr<const Tokenizer> stop_reader_;  ///< of stop strings
   std::shared_ptr<PreTrainedModel> model_, draft_;
   std::shared_ptr<PeftModel> peft_;
   ModelInputs prompt_;
@@ -245,7 +304,7 @@ class Generation {
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  auto* command = app.add_subcommand("generate", "Go on with a prompt, token by token");
+  auto* command = app.add_subcommand("generate", "Generate text from a prompt");
   auto flags = std::make_shared<GenerateFlags>();
   flags->add_to(*command);
   command->footer(

@@ -140,7 +140,7 @@ void add_info(CLI::App& app) {
   auto* command = app.add_subcommand("info", "Show what a checkpoint, an adapter or a tensor file holds");
   auto flags = std::make_shared<InfoFlags>();
   command->add_option("path", flags->path,
-                      "Folder of a checkpoint or an adapter, or a .safetensors or .gguf file");
+                      "The folder of a checkpoint or an adapter, or a .safetensors or .gguf file");
   command->add_flag("--json", flags->json, "Print JSON for a program to read");
   command->add_flag("--architectures", flags->architectures, "List the architectures graft can load");
   command->footer("Example:\n  graft info checkpoints/llama --json");

@@ -33,13 +33,15 @@ void run(const InitFlags& flags) {
 }  // namespace
 
 void add_init(CLI::App& app) {
-  auto* command = app.add_subcommand("init", "Make a fresh adapter, as PEFT's get_peft_model does");
+  auto* command = app.add_subcommand("init", "Create a new adapter, as PEFT's get_peft_model does");
   auto flags = std::make_shared<InitFlags>();
   flags->model.add_to(*command);
-  command->add_option("--adapter-config", flags->config, "adapter_config.json, or a folder that has one")
+  command
+      ->add_option("--adapter-config", flags->config,
+                   "Read this adapter_config.json, or the one in this folder")
       ->required();
-  command->add_option("--output", flags->output, "Adapter folder to write")->required();
-  command->add_option("--seed", flags->seed, "Of the random numbers; PEFT's own after torch.manual_seed")
+  command->add_option("--output", flags->output, "Write the adapter to this folder")->required();
+  command->add_option("--seed", flags->seed, "Fix the random numbers: those of PEFT after torch.manual_seed")
       ->capture_default_str();
   command->footer(
       "Example:\n  echo '{\"peft_type\": \"LORA\", \"r\": 8, \"target_modules\": \"all-linear\"}' > "

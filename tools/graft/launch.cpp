@@ -174,10 +174,10 @@ void add_launch(CLI::App& app) {
   auto* command = app.add_subcommand("launch", "Run a command in several processes that train together");
   auto flags = std::make_shared<LaunchFlags>();
   flags->command = command;
-  command->add_option("-n,--nproc-per-node", flags->processes, "How many processes")
+  command->add_option("-n,--nproc-per-node", flags->processes, "Start N processes")
       ->required()
       ->check(CLI::Range(1, 1024));
-  command->add_option("--master-port", flags->port, "Where they meet; default: a free port")
+  command->add_option("--master-port", flags->port, "Let them meet at this port (default: a free one)")
       ->check(CLI::Range(1, 65535));
   command->prefix_command();
   command->footer(

@@ -6,6 +6,7 @@
 #include "command.h"
 #include "graft/error.h"
 #include "graft/version.h"
+#include "wrong_usage.h"
 
 namespace {
 
@@ -37,8 +38,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    app.exit(error, std::cout, std::cerr);
-    return kWrongUsage;
+    const auto given = app.get_subcommands();
+    const auto& command = given.empty() ? app : *given.front();
+    return fail(kWrongUsage, graft::cli::what_is_wrong(command, error) + "; `graft" +
+                                 (given.empty() ? "" : " " + command.get_name()) +
+                                 " --help` lists what there is");
   } catch (const graft::cli::Failed& failed) {
     return failed.status();
   } catch (const graft::cli::WrongUsage& error) {

@@ -46,16 +46,16 @@ void run(const MergeFlags& flags) {
 }  // namespace
 
 void add_merge(CLI::App& app) {
-  auto* command = app.add_subcommand("merge", "Put adapters into a model's weights: a plain checkpoint");
+  auto* command = app.add_subcommand("merge", "Merge adapters into a model's weights: a plain checkpoint");
   auto flags = std::make_shared<MergeFlags>();
   flags->model.add_to(*command);
   flags->model.add_task_to(*command);
   command
       ->add_option(
           "--adapter", flags->adapters,
-          "Adapter folder, [NAME=]DIR[:WEIGHT]; may be given several times. WEIGHT scales what it adds")
+          "Merge this adapter, [NAME=]DIR[:WEIGHT]; may be given several times. WEIGHT scales what it adds")
       ->required();
-  command->add_option("--output", flags->output, "Checkpoint folder to write")->required();
+  command->add_option("--output", flags->output, "Write the checkpoint to this folder")->required();
   command->footer(
       "Example:\n  graft merge --model checkpoints/llama --adapter adapters/de:0.7 --output merged");
   command->callback([flags] { run(*flags); });

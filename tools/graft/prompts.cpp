@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iostream>
 
 #include "graft/error.h"
 
@@ -36,6 +38,23 @@ ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::st
     mask[row].slice(0, from).fill_(1);
   }
   return {.input_ids = ids, .attention_mask = mask};
+}
+
+std::string prompt_from(const std::string& path) {
+  std::string text;
+  if (path == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  } else {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw IoError("[generate] --prompt-file " + path + " cannot be read");
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  if (text.empty())
+    throw IoError("[generate] --prompt-file " +
+                  (path == "-" ? "-: the standard input" : path + ": the file") + " has no text");
+  return text;
 }
 
 std::string GrowingText::add(int64_t token) {

@@ -15,6 +15,9 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& model);
 ModelInputs encode_prompts(const Tokenizer& tokenizer, const std::vector<std::string>& texts, int64_t pad,
                            bool special = true);
 
+/// The whole text of a file, or of the standard input where `path` is "-", without the end of its last line.
+std::string prompt_from(const std::string& path);
+
 /// Text that grows with its tokens: gives what is new, and holds back what the next token may still change
 /// (an unfinished character, a space that is taken back).
 class GrowingText {

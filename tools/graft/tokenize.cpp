@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "flags.h"
 #include "graft/error.h"
 #include "graft/tokenizer.h"
 
@@ -69,15 +70,15 @@ void run(const TokenizeFlags& flags) {
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  auto* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
+  auto* command = app.add_subcommand("tokenize", "Convert text to token ids, or ids to text");
   auto flags = std::make_shared<TokenizeFlags>();
-  command->add_option("model", flags->model, "Checkpoint folder, tokenizer.json or .gguf file")->required();
-  command->add_option("text", flags->texts,
-                      "Texts, or ids with --decode (default: lines of the standard input)");
-  command->add_flag("--decode", flags->decode, "From ids to text");
+  command->add_option("model", flags->model, "A checkpoint folder, tokenizer.json or .gguf file")->required();
+  take_as_they_are(command->add_option(
+      "text", flags->texts, "The texts, or ids with --decode (default: lines of the standard input)"));
+  command->add_flag("--decode", flags->decode, "Convert ids to text");
   command->add_flag("--no-special-tokens", flags->no_special_tokens,
-                    "Add none when encoding, leave them out when decoding");
-  command->add_flag("--json", flags->json, "Print a JSON object a line, with the tokens");
+                    "Add no special tokens to ids, and leave them out of text");
+  command->add_flag("--json", flags->json, "Print a JSON object on each line, with the tokens");
   command->footer(
       "Example:\n  graft tokenize model.gguf \"Hello world\"\n  graft tokenize model.gguf --decode \"19556 "
       "905\"");

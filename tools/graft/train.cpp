@@ -209,49 +209,56 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group(group)->capture_default_str();
   };
-  option("--max-steps", a.max_steps, "Steps of the optimizer; in place of --num-train-epochs");
-  option("--num-train-epochs", a.num_train_epochs, "Passes over the data (with --tokens: 1)");
-  option("--learning-rate", a.learning_rate, "The highest learning rate");
-  option("--lr-scheduler-type", a.lr_scheduler_type, "How it changes")
+  option("--max-steps", a.max_steps, "Train for N steps of the optimizer, in place of --num-train-epochs");
+  option("--num-train-epochs", a.num_train_epochs, "Go over the data so many times (with --tokens: once)");
+  option("--learning-rate", a.learning_rate, "Set the highest learning rate");
+  option("--lr-scheduler-type", a.lr_scheduler_type, "Choose how the learning rate changes")
       ->check(CLI::IsMember({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
                              "constant_with_warmup", "inverse_sqrt"}));
-  option("--warmup-steps", a.warmup_steps, "Steps until it is reached; below 1 a share of all steps");
-  option("--optim", a.optim, "The optimizer")
+  option("--warmup-steps", a.warmup_steps,
+         "Reach the highest learning rate after N steps; below 1: after this share of all steps");
+  option("--optim", a.optim, "Choose the optimizer")
       ->check(CLI::IsMember({"adamw_torch", "adamw_torch_fused", "sgd", "adafactor"}));
-  option("--adam-beta1", a.adam_beta1, "AdamW's beta1");
-  option("--adam-beta2", a.adam_beta2, "AdamW's beta2");
-  option("--adam-epsilon", a.adam_epsilon, "AdamW's epsilon");
-  option("--weight-decay", a.weight_decay, "Weight decay; never of biases and normalisations");
+  option("--adam-beta1", a.adam_beta1, "Set AdamW's beta1");
+  option("--adam-beta2", a.adam_beta2, "Set AdamW's beta2");
+  option("--adam-epsilon", a.adam_epsilon, "Set AdamW's epsilon");
+  option("--weight-decay", a.weight_decay, "Decay weights by this; never biases and normalisations");
   command
       .add_option("--loraplus-lr-ratio", a.loraplus_lr_ratio,
-                  "LoRA+: B learns so many times as fast as A; adapters of embeddings at their own rate")
+                  "Train B so many times as fast as A, and adapters of embeddings at their own rate (LoRA+)")
       ->group(group);
-  option("--loraplus-lr-embedding", a.loraplus_lr_embedding, "LoRA+: the learning rate of those");
-  option("--max-grad-norm", a.max_grad_norm, "Gradients are clipped to this norm; 0: not at all");
-  option("--gradient-accumulation-steps", a.gradient_accumulation_steps, "Batches in one step");
-  command.add_flag("--gradient-checkpointing", a.gradient_checkpointing, "Less memory, more time")
+  option("--loraplus-lr-embedding", a.loraplus_lr_embedding,
+         "Set the learning rate for adapters of embeddings (LoRA+)");
+  option("--max-grad-norm", a.max_grad_norm, "Clip gradients to this norm; 0: do not clip");
+  option("--gradient-accumulation-steps", a.gradient_accumulation_steps,
+         "Add up the gradients of N batches in each step");
+  command
+      .add_flag("--gradient-checkpointing", a.gradient_checkpointing,
+                "Compute activations again in the backward pass: less memory, more time")
       ->group(group);
-  command.add_flag("--bf16", a.bf16, "The forward pass in bfloat16 where autocast allows it")->group(group);
-  command.add_flag("--fp16", a.fp16, "The same in float16, with the loss scaled")
+  command.add_flag("--bf16", a.bf16, "Run the forward pass in bfloat16 where autocast allows it")
+      ->group(group);
+  command.add_flag("--fp16", a.fp16, "Run the forward pass in float16, with the loss scaled")
       ->group(group)
       ->excludes("--bf16");
-  option("--save-steps", a.save_steps, "A checkpoint in --output every so many steps; 0: none");
-  command.add_option("--save-total-limit", a.save_total_limit, "Keep the last so many checkpoints")
+  option("--save-steps", a.save_steps, "Save a checkpoint every N steps, in --output; 0: save none");
+  command.add_option("--save-total-limit", a.save_total_limit, "Keep only the last N checkpoints")
       ->group(group);
-  option("--eval-steps", a.eval_steps,
-         "Evaluate on --eval-data every so many steps, too; 0: at the end only");
+  option("--eval-steps", a.eval_steps, "Evaluate on --eval-data every N steps, too; 0: at the end only");
   command
       .add_flag("--load-best-model-at-end", a.load_best_model_at_end,
-                "The result is the model with the lowest loss on --eval-data")
+                "Keep the model with the lowest loss on --eval-data")
       ->group(group);
   option("--early-stopping-patience", a.early_stopping_patience,
-         "Stop after so many evaluations without a lower loss; 0: never");
-  option("--early-stopping-threshold", a.early_stopping_threshold, "How much lower it has to be");
-  option("--zero-stage", a.zero_stage,
-         "1: of several processes each keeps its share of the optimizer's state; 3: and of the weights that "
-         "are not trained (see graft launch)")
+         "Stop after N evaluations without a lower loss; 0: never");
+  option("--early-stopping-threshold", a.early_stopping_threshold,
+         "Count a loss as lower when it is lower by this much");
+  option(
+      "--zero-stage", a.zero_stage,
+      "Share the optimizer's state among processes (1), and the weights that are not trained (3); see graft "
+      "launch")
       ->check(CLI::IsMember({0, 1, 3}));
-  option("--seed", a.seed, "Of a fresh adapter, of dropout and of the order of the data");
+  option("--seed", a.seed, "Fix the random numbers: a fresh adapter, dropout, the order of the data");
 }
 
 }  // namespace
@@ -268,31 +275,33 @@ void add_train(CLI::App& app) {
   command->add_flag("--full", flags->full, "Train all weights of the model");
   command->add_option(
       "--data", flags->data,
-      "JSONL: rows with input_ids [, labels], text, or prompt and completion; for a classifier "
-      "with label");
+      "Train on this JSONL file: rows with input_ids [, labels], text, or prompt and completion; for a "
+      "classifier with label");
   command->add_option("--tokens", flags->tokens,
-                      "safetensors with input_ids [steps, batch, seq], taken in order [, labels, ...]");
+                      "Train on the batches of this safetensors file in order: input_ids [steps, batch, seq] "
+                      "[, labels, ...]");
   command->add_option("--eval-data", flags->eval_data,
-                      "JSONL or safetensors: loss, perplexity and accuracy on it at the end");
-  command->add_flag("--eval-on-start", flags->eval_on_start, "The same before the first step");
+                      "Measure loss, perplexity and accuracy on this JSONL or safetensors file at the end");
+  command->add_flag("--eval-on-start", flags->eval_on_start, "Measure them before the first step, too");
   command->add_flag("--assistant-only-loss,!--no-assistant-only-loss", flags->rows.assistant_only_loss,
-                    "Of rows with messages, judge what the assistant says (default), or all of it");
+                    "Learn what the assistant says in rows with messages (default), or all of it");
   command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and continue");
-  command->add_option("--max-length", flags->rows.max_length, "Cut longer rows of --data");
+  command->add_option("--max-length", flags->rows.max_length, "Cut rows of --data after N tokens");
   command
       ->add_option("--pad-to-multiple-of", flags->rows.pad_to_multiple_of,
                    "Round the length of batches up: fewer shapes to compile")
       ->capture_default_str();
-  command->add_option("--output", flags->output, "Folder to write: the adapter or the model")->required();
-  command->add_option("--report", flags->report, "Write losses, times and counters as JSON");
+  command->add_option("--output", flags->output, "Write the adapter or the model to this folder")->required();
+  command->add_option("--report", flags->report, "Write losses, times and counters to this file as JSON");
   command->add_flag("--resume", flags->resume, "Go on from the last checkpoint in --output");
   add_arguments(*command, flags->arguments);
-  command->add_option("--per-device-train-batch-size", flags->rows.batch_size, "Rows of --data in a batch")
+  command
+      ->add_option("--per-device-train-batch-size", flags->rows.batch_size,
+                   "Put N rows of --data into a batch")
       ->capture_default_str()
       ->group("Training (names and defaults are transformers')");
   command
-      ->add_option("--ddp-timeout", flags->ddp_timeout,
-                   "Seconds after which a call among the processes fails")
+      ->add_option("--ddp-timeout", flags->ddp_timeout, "Let a call among the processes fail after N seconds")
       ->capture_default_str()
       ->check(CLI::PositiveNumber)
       ->group("Training (names and defaults are transformers')");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "io/format/utf8.h"
 #include "io/tokenizer/fields.h"
@@ -68,14 +67,8 @@ class ByteLevelDecoder final : public Decoder {
  public:
   void decode(std::vector<std::string>& tokens) const override {
     std::string bytes;
-    for (const std::string& token : tokens) {
-      if (!is_byte_characters(token)) {  // an added token
-        bytes += token;
-        continue;
-      }
-      for (size_t pos = 0; pos < token.size();)
-        bytes += static_cast<char>(alphabet().bytes[next_code_point(token, pos)]);
-    }
+    for (const std::string& token : tokens)
+      bytes += bytes_of_characters(token).value_or(token);  // an added token stands for itself
     tokens = {lossy_utf8(bytes)};
   }
 };
@@ -89,14 +82,18 @@ std::string byte_characters(std::string_view bytes) {
   return text;
 }
 
-bool is_byte_characters(std::string_view text) {
-  const auto& bytes = alphabet().bytes;
+std::optional<std::string> bytes_of_characters(std::string_view text) {
+  const auto& known = alphabet().bytes;
+  std::string bytes;
   for (size_t pos = 0; pos < text.size();) {
     const char32_t c = next_code_point(text, pos);
-    if (c >= bytes.size() || bytes[c] < 0) return false;
+    if (c >= known.size() || known[c] < 0) return {};
+    bytes += static_cast<char>(known[c]);
   }
-  return true;
+  return bytes;
 }
+
+bool is_byte_characters(std::string_view text) { return bytes_of_characters(text).has_value(); }
 
 std::string lossy_utf8(std::string_view bytes) {
   std::string text;

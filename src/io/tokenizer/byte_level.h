@@ -2,6 +2,7 @@
 // space), and tokens are spelled in those.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@ class Fields;
 std::string byte_characters(std::string_view bytes);
 /// Whether all characters stand for bytes.
 bool is_byte_characters(std::string_view text);
+/// The way back; none where a character stands for no byte.
+std::optional<std::string> bytes_of_characters(std::string_view text);
 /// Well-formed UTF-8: what is not becomes U+FFFD, one for each maximal piece that could have started a
 /// character.
 std::string lossy_utf8(std::string_view bytes);

@@ -11,16 +11,6 @@
 namespace graft::io {
 namespace {
 
-/// The byte that "<0x0A>" stands for; -1 for any other token.
-int byte_of(const std::string& token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
-  int byte = -1;
-  const bool plus = token[3] == '+';  // a number to Rust, which reads it
-  const char *from = token.data() + (plus ? 4 : 3), *to = token.data() + 5;
-  const auto [end, error] = std::from_chars(from, to, byte, 16);
-  return error == std::errc() && end == to && byte >= 0 ? byte : -1;
-}
-
 class ByteFallbackDecoder final : public Decoder {
  public:
   void decode(std::vector<std::string>& tokens) const override {
@@ -89,6 +79,15 @@ class ReplaceDecoder final : public Decoder {
 };
 
 }  // namespace
+
+int byte_of(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
+  int byte = -1;
+  const bool plus = token[3] == '+';  // a number to Rust, which reads it
+  const char *from = token.data() + (plus ? 4 : 3), *to = token.data() + 5;
+  const auto [end, error] = std::from_chars(from, to, byte, 16);
+  return error == std::errc() && end == to && byte >= 0 ? byte : -1;
+}
 
 std::unique_ptr<Decoder> byte_fallback_decoder(Fields&) { return std::make_unique<ByteFallbackDecoder>(); }
 std::unique_ptr<Decoder> fuse_decoder(Fields&) { return std::make_unique<FuseDecoder>(); }

@@ -1,6 +1,7 @@
 // Decoders that are small rules over tokens, and what puts several of them in a row.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "io/tokenizer/parts.h"
@@ -18,6 +19,9 @@ class DecoderSequence final : public Decoder {
  private:
   std::vector<std::unique_ptr<const Decoder>> parts_;
 };
+
+/// The byte that "<0x0A>" stands for; -1 for any other token.
+int byte_of(const std::string& token);
 
 /// Runs of "<0xE2>" become the characters that their bytes are.
 std::unique_ptr<Decoder> byte_fallback_decoder(Fields& fields);

@@ -1,0 +1,138 @@
+// A session gives generate()'s tokens, and reads what is new.
+#include <gtest/gtest.h>
+
+#include "graft/error.h"
+#include "tiny_decoders.h"
+
+namespace graft {
+namespace {
+
+using namespace testing_tools;
+using Ids = std::vector<int64_t>;
+
+Ids joined(Ids a, const Ids& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::shared_ptr<PeftModel> with_adapters(const std::shared_ptr<PreTrainedModel>& model) {
+  auto peft = std::make_shared<PeftModel>(model);
+  for (const auto* name : {"a", "b"}) {
+    peft->add_adapter(
+        name, AdapterConfig::from_json(R"({"peft_type": "LORA", "r": 3, "target_modules": "all-linear"})"));
+    const at::NoGradGuard no_grad;
+    for (const auto& [key, tensor] : peft->state_dict(name)) tensor.add_(at::randn_like(tensor) * 0.3);
+  }
+  peft->eval();
+  return peft;
+}
+
+class Sessions : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
+ protected:
+  std::optional<CompileOptions> how() const {
+    return std::get<1>(GetParam()) ? std::optional(CompileOptions{.fullgraph = true}) : std::nullopt;
+  }
+};
+
+TEST_P(Sessions, ReadWhatIsNew) {
+  const auto model = tiny_decoder(std::get<0>(GetParam()));
+  Session session(model, how());
+  const GenerationConfig config{.max_new_tokens = 5};
+  Ids text;
+  for (uint64_t turn = 0; turn < 5; ++turn) {
+    const auto before = static_cast<int64_t>(text.size());
+    text = joined(text, tiny_prompt(4 + static_cast<int64_t>(turn), turn));
+    const auto got = session.generate({.input_ids = one_row(text)}, config);
+    EXPECT_TRUE(at::equal(got, generate(*model, {.input_ids = one_row(text)}, config))) << turn;
+    // The last token of an answer has not been run.
+    EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()) - std::max<int64_t>(0, before - 1));
+    text = numbers(got);
+  }
+  // Of another beginning nothing is of use, of the same one what is the same.
+  text[3] = (text[3] + 1) % kTinyVocabulary;
+  const auto want = generate(*model, {.input_ids = one_row(text)}, config);
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config), want));
+  EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()) - 3);
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config), want));
+  EXPECT_EQ(session.tokens_read(), 1);
+  session.forget();
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config), want));
+  EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()));
+}
+
+TEST_P(Sessions, KeepWhatEachChoiceOfAdaptersRead) {
+  const auto peft = with_adapters(tiny_decoder(std::get<0>(GetParam())));
+  Session session(peft, how());
+  const GenerationConfig config{.max_new_tokens = 4};
+  Ids text = tiny_prompt(6, 1);
+  const auto turn = [&](int64_t read) {
+    const auto got = session.generate({.input_ids = one_row(text)}, config);
+    EXPECT_TRUE(at::equal(got, generate(*peft, {.input_ids = one_row(text)}, config)));
+    EXPECT_EQ(session.tokens_read(), read);
+    text = numbers(got);
+  };
+  turn(6);  // 6 tokens and 4 new ones: 9 are held by "a"
+  turn(1);
+  peft->set_adapter("b");
+  turn(14);
+  peft->disable_adapters();
+  turn(18);
+  peft->enable_adapters();
+  turn(22 - 17);
+  peft->set_adapter("a");
+  turn(26 - 13);
+  peft->set_adapter(std::vector<std::string>{"a", "b"});
+  turn(30);
+}
+
+TEST_P(Sessions, GoOnAfterAnAnswerThatWasStopped) {
+  const auto model = tiny_decoder(std::get<0>(GetParam()));
+  Session session(model, how());
+  GenerationConfig config{.max_new_tokens = 20};
+  const Ids prompt = tiny_prompt(7, 3);
+  int64_t told = 0;
+  const auto part = session.generate({.input_ids = one_row(prompt)}, config,
+                                     {.on_tokens = [&](const Ids&) { return ++told < 6; }});
+  EXPECT_EQ(part.size(1), 13);
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = part}, config),
+                        generate(*model, {.input_ids = part}, config)));
+  EXPECT_EQ(session.tokens_read(), 1);
+  // One that throws leaves nothing that is half read.
+  EXPECT_THROW(session.generate({.input_ids = part}, config, {.on_tokens = [](const Ids&) -> bool {
+                                  throw std::runtime_error("enough");
+                                }}),
+               std::runtime_error);
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = part}, config),
+                        generate(*model, {.input_ids = part}, config)));
+}
+
+TEST_P(Sessions, TakeGuesses) {
+  const auto model = tiny_decoder(std::get<0>(GetParam()));
+  Session session(model, how());
+  GenerationConfig config{.max_new_tokens = 9};
+  Ids text = tiny_prompt(9, 5);
+  for (int turn = 0; turn < 3; ++turn) {
+    config.prompt_lookup_num_tokens.reset();
+    const auto want = generate(*model, {.input_ids = one_row(text)}, config);
+    config.prompt_lookup_num_tokens = 4;
+    EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config), want));
+    text = joined(numbers(want), {5, 6});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Sessions,
+                         ::testing::Combine(::testing::Values("llama", "gpt2", "bloom"), ::testing::Bool()));
+
+TEST(Session, RefusesWhatIsNoOneText) {
+  const auto model = tiny_decoder("llama");
+  Session session(model);
+  const auto ids = one_row(tiny_prompt(6, 1));
+  EXPECT_THROW(session.generate({.input_ids = at::cat({ids, ids})}, {}), UsageError);
+  EXPECT_THROW(session.generate({.input_ids = ids}, {.num_beams = 2}), UsageError);
+  auto mask = at::ones_like(ids);
+  mask[0][0] = 0;
+  EXPECT_THROW(session.generate({.input_ids = ids, .attention_mask = mask}, {}), UsageError);
+}
+
+}  // namespace
+}  // namespace graft
