@@ -20,7 +20,8 @@ NAMES = {
     "lora": "LoRA", "dora": "DoRA", "adalora": "AdaLoRA", "loha": "LoHa", "lokr": "LoKr", "ia3": "IA3", "ln_tuning": "LN tuning", "oft": "OFT",
     "boft": "BOFT", "hra": "HRA", "vera": "VeRA", "vblora": "VB-LoRA", "miss": "MiSS", "fourierft": "FourierFT", "randlora": "RandLoRA",
     "shira": "SHiRA", "road": "RoAd", "c3a": "C3A", "hira": "HiRA", "tokens": "trainable tokens", "prompt": "prompt tuning",
-    "prefix": "prefix tuning", "p_tuning": "P-tuning",
+    "prefix": "prefix tuning", "p_tuning": "P-tuning", "delora": "DeLoRA", "beft": "BEFT", "gralora": "GraLoRA", "deft": "DEFT", "pvera": "PVeRA",
+    "glora": "GLoRA", "waveft": "WaveFT", "supertuning": "Super-Tuning", "peanut": "PEANuT", "frod": "FRoD", "osf": "OSF", "unilora": "Uni-LoRA", "psoft": "PSOFT", "tinylora": "TinyLoRA", "lily": "Lily",
 }
 INTRODUCTION = """# What each method can do
 

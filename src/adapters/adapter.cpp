@@ -35,7 +35,8 @@ AdapterConfig with_head(const AdapterConfig& config) {
 
 void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
                            const std::vector<Target>& layers) {
-  for (const char* field : {"rank_pattern", "alpha_pattern", "n_frequency_pattern", "block_size_pattern"}) {
+  for (const char* field :
+       {"rank_pattern", "alpha_pattern", "lambda_pattern", "n_frequency_pattern", "block_size_pattern"}) {
     // AdaLoRA's rank_pattern is no pattern: it is what training made of each layer.
     const auto* known = find_field(method, field);
     if (!known || !known->fallback.is_object()) continue;
@@ -105,7 +106,8 @@ at::Tensor stand_in(at::IntArrayRef shape) {
 
 /// Whether PEFT keeps whole numbers under this name.
 bool counts(const std::string& key) {
-  return key.ends_with("indices") || key.ends_with("num_batches_tracked");
+  return key.find("indices") != std::string::npos || key.find("frod_s_size") != std::string::npos ||
+         key.ends_with("num_batches_tracked");
 }
 
 std::string first_few(const std::vector<std::string>& items) {
@@ -202,12 +204,14 @@ void move_into(Adapter& adapter, const Adapter& home) {
 
 namespace {
 
-bool drops_out(const AdapterConfig& config) {
+Draws draws_of(const AdapterConfig& config, const Method& method) {
+  if (const auto own = method.draws ? method.draws(config) : Draws::never; own != Draws::never) return own;
   const auto fields = nlohmann::json::parse(config.dump());
-  return std::any_of(fields.items().begin(), fields.items().end(), [](const auto& field) {
+  const bool drops_out = std::any_of(fields.items().begin(), fields.items().end(), [](const auto& field) {
     return field.key().ends_with("dropout") && field.value().is_number() &&
            field.value().template get<double>() > 0;
   });
+  return drops_out ? Draws::in_training : Draws::never;
 }
 
 }  // namespace
@@ -220,7 +224,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
                       : method.complete ? method.complete(targeted, model.config().model_type(), source)
                                         : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
-  adapter->drops_out = drops_out(config);
+  adapter->draws = draws_of(config, method);
   const auto layers = method.on_layers() ? adapted_layers(config, model) : std::vector<Target>();
   warn_of_idle_patterns(config, method, layers);
   if (method.shared) {

@@ -22,8 +22,8 @@ struct Adapter {
   std::optional<size_t> slot = {};
   size_t number = 0;  ///< tells what its parts share from others' in the module tree
   bool trainable = true;
-  bool drops_out = false;  ///< draws random numbers in training
-  double scale = 1;        ///< what scale_adapter() multiplied it by
+  Draws draws = Draws::never;  ///< random numbers
+  double scale = 1;            ///< what scale_adapter() multiplied it by
   /// Changes when the adapter goes from its slot: a program that took it by its name has the slot built in.
   std::shared_ptr<StateVersion> place = std::make_shared<StateVersion>();
   /// Its tensors have been told that they are not trained, and need not be told again.

@@ -97,9 +97,9 @@ void check_value(const std::string& label, const Field& field, const json& value
   };
   if (too_large(value) || (value.is_object() && std::any_of(value.begin(), value.end(), too_large)))
     wrong("small enough for a float32");
-  // Ranks, sizes and numbers of things, by layer; only a scaling may have a fraction.
+  // Ranks, sizes and numbers of things, by layer; only what scales may have a fraction.
   if (field.name.ends_with("_pattern")) {
-    const bool whole = field.name != "alpha_pattern";
+    const bool whole = field.name != "alpha_pattern" && field.name != "lambda_pattern";
     for (const auto& each : value)
       if (!(whole ? each.is_number_integer() : each.is_number()))
         wrong(whole ? "an object of whole numbers" : "an object of numbers");

@@ -8,13 +8,10 @@
 #include "graft/error.h"
 
 namespace graft::adapters {
-namespace {
 
 bool is_linear(const nn::WeightedLayer& layer) {
   return layer.kind() == nn::LayerKind::linear || layer.kind() == nn::LayerKind::conv1d;
 }
-
-}  // namespace
 
 AddedWeight::AddedWeight(const PartBuild& build) : Part(build) {
   if (!is_linear(build.layer)) build.refuse("it is for linear layers");

@@ -4,6 +4,9 @@
 
 namespace graft::adapters {
 
+/// Of either spelling.
+bool is_linear(const nn::WeightedLayer& layer);
+
 class AddedWeight : public Part {
  public:
   /// ConfigError for a layer that is not linear, of either spelling.
@@ -11,7 +14,8 @@ class AddedWeight : public Part {
   void merge(Weights& weights) const override;
 
  protected:
-  /// [out, in], in float32 where the adapter is in half precision, as PEFT computes it.
+  /// [out, in], in float32 where the adapter is in half precision, as PEFT computes it. While adapters are
+  /// merged, the layer has the weight of before: what depends on it is measured against the base.
   virtual at::Tensor delta_weight() const = 0;
 };
 

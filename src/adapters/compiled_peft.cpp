@@ -81,15 +81,16 @@ at::Tensor CompiledPeftModel::gates(const ModelInputs& inputs, const AdapterCall
   return gates;
 }
 
-/// With dropout, which adapters take part is known to the program: one that serves no row draws no random
-/// numbers.
+/// Where adapters draw random numbers, which of them take part is known to the program: one that serves no
+/// row draws none.
 std::optional<std::vector<int64_t>> CompiledPeftModel::taking_part(const at::Tensor& gates) const {
   // By the layers' own flags: a part of the model may be trained alone.
-  const auto drops_now = [](const auto& adapter) {
-    return adapter->drops_out &&
-           std::ranges::any_of(adapter->parts, [](const auto& placed) { return placed.part->is_training(); });
+  const auto draws_now = [](const auto& adapter) {
+    using adapters::Draws;
+    if (adapter->draws != Draws::in_training) return adapter->draws == Draws::always;
+    return std::ranges::any_of(adapter->parts, [](const auto& placed) { return placed.part->is_training(); });
   };
-  if (std::ranges::none_of(model_->state_->all, drops_now)) return std::nullopt;
+  if (std::ranges::none_of(model_->state_->all, draws_now)) return std::nullopt;
   std::vector<int64_t> parts;
   const auto table = gates.accessor<bool, 2>();
   for (int64_t slot = 0; slot < table.size(1); ++slot) {

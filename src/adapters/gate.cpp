@@ -74,4 +74,12 @@ at::Tensor Gate::if_any(const at::Tensor& with, const at::Tensor& without) const
   return table_.defined() ? at::where(table_.select(1, slot_).any(), with, without) : with;
 }
 
+at::Tensor Gate::mean(const at::Tensor& x) const {
+  if (!table_.defined()) return x.reshape({-1, x.size(-1)}).mean(0);
+  const auto all = one_per_row(x, batch_);
+  auto rows = at::where(mask_over(all), all, at::zeros({}, all.options()));
+  if (rows.dim() > 2) rows = rows.flatten(1, -2).mean(1);
+  return rows.sum(0) / table_.select(1, slot_).sum().clamp_min(1);
+}
+
 }  // namespace graft::adapters

@@ -26,6 +26,9 @@ class Gate {
   at::Tensor put(const at::Tensor& old, const at::Tensor& made) const;
   /// `with` if the adapter works on any row at all, else `without`: for what a whole batch has once.
   at::Tensor if_any(const at::Tensor& with, const at::Tensor& without) const;
+  /// The mean of x, which was computed from part(), over all dimensions but the last: of the adapter's rows
+  /// only. Zero where it works for none.
+  at::Tensor mean(const at::Tensor& x) const;
   bool is_all() const { return !index_.defined() && !table_.defined(); }
 
   /// The routing table and the slot of a gate that is data; undefined for others.

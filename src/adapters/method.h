@@ -10,6 +10,9 @@ namespace graft::adapters {
 struct PromptBuild;
 class Prompt;
 
+/// When an adapter draws random numbers, beside what it drops out.
+enum class Draws : uint8_t { never, in_training, always };
+
 struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
   /// Beyond common_fields() and target_fields().
@@ -20,6 +23,8 @@ struct Method {
   std::shared_ptr<Part> (*part)(const PartBuild&) = nullptr;
   /// Which layers PEFT takes where the config names none, by model type.
   std::vector<std::pair<std::string_view, std::vector<std::string>>> default_targets = {};
+  /// It goes on all linear layers of model types that are not among them.
+  bool all_linear_by_default = false;
   /// ConfigError for fields that contradict each other.
   void (*check)(const AdapterConfig&) = nullptr;
   /// Fills in what depends on the model's type, beside the targets, and what the adapter's tensors decide.
@@ -33,6 +38,8 @@ struct Method {
   /// Methods that are put on no layer: what they put before the input of a call. It is the adapter's
   /// `shared`.
   std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
+
+  Draws (*draws)(const AdapterConfig&) = nullptr;  ///< null: never
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.
@@ -49,7 +56,7 @@ using DefaultTargets = std::vector<std::pair<std::string_view, std::vector<std::
 
 /// Where most methods go when the config does not say.
 const DefaultTargets& usual_targets();
-/// The same, but for one model type.
+/// The same, but for one model type, which need not be among them.
 DefaultTargets usual_targets_but(std::string_view model_type, const std::vector<std::string>& names);
 
 /// All of them.

@@ -4,6 +4,7 @@
 
 #include "graft/adapter_config.h"
 #include "graft/error.h"
+#include "graft/weight_adapters.h"
 
 namespace graft {
 namespace {
@@ -23,7 +24,21 @@ json value_of(const TokenIndices& indices) {
   if (!indices.by_layer.empty()) return indices.by_layer;
   return indices.tokens.empty() ? json() : json(indices.tokens);
 }
-json value_of(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
+json value_of(const RankOrShare& value) {
+  return value.is_share() ? json(value.value()) : json(static_cast<int64_t>(value.value()));
+}
+json value_of(const std::map<std::string, RankOrShare>& by_pattern) {
+  json values;
+  for (const auto& [pattern, value] : by_pattern) values[pattern] = value_of(value);
+  return values;
+}
+template <class T>
+json value_of(const std::optional<T>& value) {
+  if constexpr (std::is_same_v<T, RankOrShare>)
+    return value ? value_of(*value) : json();
+  else
+    return value ? json(*value) : json();
+}
 json value_of(const std::string& text) { return text.empty() ? json() : json(text); }
 template <class T>
 json value_of(const std::vector<T>& list) {
@@ -101,6 +116,45 @@ GRAFT_CONFIG(C3AConfig, "C3A", block_size, target_modules, bias, init_weights, b
              layers_to_transform, layers_pattern, modules_to_save, task_type)
 GRAFT_CONFIG(HiraConfig, "HIRA", r, hira_dropout, target_modules, exclude_modules, fan_in_fan_out,
              init_weights, rank_pattern, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(DeloraConfig, "DELORA", r, delora_lambda, module_dropout, target_modules, exclude_modules, bias,
+             init_weights, layers_to_transform, layers_pattern, rank_pattern, lambda_pattern, modules_to_save,
+             task_type)
+GRAFT_CONFIG(BeftConfig, "BEFT", target_modules, init_weights, modules_to_save, task_type)
+GRAFT_CONFIG(GraloraConfig, "GRALORA", r, hybrid_r, target_modules, alpha, gralora_dropout, gralora_k,
+             fan_in_fan_out, bias, init_weights, layers_to_transform, layers_pattern, modules_to_save,
+             task_type)
+GRAFT_CONFIG(DeftConfig, "DEFT", r, target_modules, exclude_modules, decomposition_method, init_scale, alpha,
+             para, fan_in_fan_out, deft_dropout, init_weights, layers_to_transform, layers_pattern, bias,
+             modules_to_save, task_type)
+GRAFT_CONFIG(PveraConfig, "PVERA", r, target_modules, projection_prng_key, save_projection, pvera_dropout,
+             d_initial, fan_in_fan_out, bias, init_weights, layers_to_transform, layers_pattern,
+             sample_at_inference, modules_to_save, task_type)
+GRAFT_CONFIG(GloraConfig, "GLORA", r, target_modules, bias, config_A_B, config_C, config_D_E, init_weights,
+             modules_to_save, task_type)
+GRAFT_CONFIG(WaveFTConfig, "WAVEFT", n_frequency, scaling, wavelet_family, use_idwt, random_loc_seed,
+             fan_in_fan_out, target_modules, exclude_modules, bias, layers_to_transform, layers_pattern,
+             n_frequency_pattern, proportional_parameters, init_weights, modules_to_save, task_type)
+GRAFT_CONFIG(SupertuningConfig, "SUPERTUNING", target_modules, sparsity, select_top, r, lora_alpha,
+             lora_dropout, init_weights, save_precomputed_indices, modules_to_save, task_type)
+GRAFT_CONFIG(PeanutConfig, "PEANUT", r, depth, act_fn, scaling, target_modules, exclude_modules,
+             layers_to_transform, layers_pattern, init_weights, modules_to_save, task_type)
+GRAFT_CONFIG(LilyConfig, "LILY", r, stride_A, num_B, scaling, target_modules, exclude_modules,
+             layers_to_transform, layers_pattern, init_weights, modules_to_save, task_type)
+GRAFT_CONFIG(TinyLoraConfig, "TINYLORA", r, u, weight_tying, projection_seed, save_projection, init_v_bound,
+             target_modules, tinylora_dropout, fan_in_fan_out, bias, init_weights, layers_to_transform,
+             layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(PsoftConfig, "PSOFT", r, target_modules, exclude_modules, psoft_alpha, psoft_dropout,
+             fan_in_fan_out, ab_svd_init, psoft_svd, psoft_svd_lowrank_niter, random_seed, psoft_orth,
+             psoft_mag_b, psoft_mag_a, use_cayley_neumann, num_cayley_neumann_terms, cayley_neumann_eps,
+             init_weights, layers_to_transform, layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(UniLoraConfig, "UNILORA", r, proj_seed, theta_d_length, target_modules, unilora_dropout,
+             fan_in_fan_out, bias, init_theta_d_bound, init_weights, save_indices, layers_to_transform,
+             layers_pattern, modules_to_save, task_type)
+GRAFT_CONFIG(OSFConfig, "OSF", effective_rank, target_modules, rank_pattern, init_weights, modules_to_save,
+             task_type)
+GRAFT_CONFIG(FrodConfig, "FROD", target_modules, projection_prng_key, save_projection, frod_dropout,
+             fan_in_fan_out, bias, init_weights, layers_to_transform, layers_pattern, sparse_rate,
+             regularization_alpha, progressbar, modules_to_save, task_type)
 GRAFT_CONFIG(TrainableTokensConfig, "TRAINABLE_TOKENS", token_indices, target_modules, init_weights,
              task_type)
 GRAFT_CONFIG(PromptTuningConfig, "PROMPT_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,

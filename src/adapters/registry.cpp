@@ -1,27 +1,42 @@
 // The list of methods: one line for each pair in methods/.
 #include "adapters/method.h"
 #include "adapters/methods/adalora.h"
+#include "adapters/methods/beft.h"
 #include "adapters/methods/boft.h"
 #include "adapters/methods/c3a.h"
+#include "adapters/methods/deft.h"
+#include "adapters/methods/delora.h"
 #include "adapters/methods/fourierft.h"
+#include "adapters/methods/frod.h"
+#include "adapters/methods/glora.h"
+#include "adapters/methods/gralora.h"
 #include "adapters/methods/hira.h"
 #include "adapters/methods/hra.h"
 #include "adapters/methods/ia3.h"
+#include "adapters/methods/lily.h"
 #include "adapters/methods/ln_tuning.h"
 #include "adapters/methods/loha.h"
 #include "adapters/methods/lokr.h"
 #include "adapters/methods/lora.h"
 #include "adapters/methods/miss.h"
 #include "adapters/methods/oft.h"
+#include "adapters/methods/osf.h"
 #include "adapters/methods/p_tuning.h"
+#include "adapters/methods/peanut.h"
 #include "adapters/methods/prefix_tuning.h"
 #include "adapters/methods/prompt_tuning.h"
+#include "adapters/methods/psoft.h"
+#include "adapters/methods/pvera.h"
 #include "adapters/methods/randlora.h"
 #include "adapters/methods/road.h"
 #include "adapters/methods/shira.h"
+#include "adapters/methods/supertuning.h"
+#include "adapters/methods/tinylora.h"
 #include "adapters/methods/trainable_tokens.h"
+#include "adapters/methods/unilora.h"
 #include "adapters/methods/vblora.h"
 #include "adapters/methods/vera.h"
+#include "adapters/methods/waveft.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -39,8 +54,8 @@ const DefaultTargets& usual_targets() {
 
 DefaultTargets usual_targets_but(std::string_view model_type, const std::vector<std::string>& names) {
   DefaultTargets targets = usual_targets();
-  for (auto& [type, usual] : targets)
-    if (type == model_type) usual = names;
+  std::erase_if(targets, [&](const auto& usual) { return usual.first == model_type; });
+  targets.emplace_back(model_type, names);
   return targets;
 }
 
@@ -48,27 +63,42 @@ const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
       adalora_method(),
+      beft_method(),
       boft_method(),
       c3a_method(),
+      deft_method(),
+      delora_method(),
       fourierft_method(),
+      frod_method(),
+      glora_method(),
+      gralora_method(),
       hira_method(),
       hra_method(),
       ia3_method(),
+      lily_method(),
       ln_tuning_method(),
       loha_method(),
       lokr_method(),
       lora_method(),
       miss_method(),
       oft_method(),
-      randlora_method(),
+      osf_method(),
       p_tuning_method(),
+      peanut_method(),
       prefix_tuning_method(),
       prompt_tuning_method(),
+      psoft_method(),
+      pvera_method(),
+      randlora_method(),
       road_method(),
       shira_method(),
+      supertuning_method(),
+      tinylora_method(),
       trainable_tokens_method(),
+      unilora_method(),
       vblora_method(),
       vera_method(),
+      waveft_method(),
   };
   // clang-format on
   return all;

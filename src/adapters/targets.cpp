@@ -139,6 +139,7 @@ AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& m
   if (!targets.empty()) return config;
   for (const auto& [type, names] : method.default_targets)
     if (type == model.config().model_type()) return config.with("target_modules", names);
+  if (method.all_linear_by_default) return config.with("target_modules", linear_layers(config, model));
   throw ConfigError("[adapters] \"target_modules\" is not set, and " + config.peft_type() +
                     " has no default for \"" + model.config().model_type() +
                     "\": name the layers to adapt, or \"all-linear\"");

@@ -71,7 +71,10 @@ void configs() {
   ADD(LoraConfig), ADD(LoHaConfig), ADD(LoKrConfig), ADD(IA3Config), ADD(LNTuningConfig), ADD(OFTConfig);
   ADD(BOFTConfig), ADD(HRAConfig), ADD(VeraConfig), ADD(VBLoRAConfig), ADD(MissConfig), ADD(FourierFTConfig);
   ADD(RandLoraConfig), ADD(ShiraConfig), ADD(RoadConfig), ADD(C3AConfig), ADD(HiraConfig);
-  ADD(TrainableTokensConfig);
+  ADD(TrainableTokensConfig), ADD(DeloraConfig), ADD(BeftConfig), ADD(GraloraConfig), ADD(DeftConfig);
+  ADD(PveraConfig), ADD(GloraConfig), ADD(WaveFTConfig), ADD(SupertuningConfig), ADD(PeanutConfig),
+      ADD(FrodConfig), ADD(OSFConfig), ADD(UniLoraConfig), ADD(PsoftConfig), ADD(TinyLoraConfig),
+      ADD(LilyConfig);
   // What has no default must be given.
   add("AdaLoraConfig", graft::AdaLoraConfig{.total_step = 10});
   add("PromptTuningConfig", graft::PromptTuningConfig{.num_virtual_tokens = 3});

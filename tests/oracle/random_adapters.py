@@ -95,18 +95,24 @@ def draw_model(rng: random.Random, number: int) -> Case:
 # What each method may have of the fields that several have; the rest is drawn beside.
 METHODS = ["LORA", "LORA", "LORA", "DORA", "ADALORA", "BOFT", "C3A", "FOURIERFT", "HIRA", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "MISS", "OFT", "RANDLORA",
            "ROAD", "SHIRA", "TRAINABLE_TOKENS", "VBLORA", "VERA", "PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING"]
+# Drawn by the seeds from 100 on: a longer list would make others of all that the seeds below have drawn.
+LATER = ["DELORA", "BEFT", "GRALORA", "DEFT", "PVERA", "GLORA", "WAVEFT", "SUPERTUNING", "PEANUT", "LILY", "TINYLORA", "PSOFT", "UNILORA", "OSF", "FROD"]
 CONFIGS = {"LORA": peft.LoraConfig, "DORA": peft.LoraConfig, "ADALORA": peft.AdaLoraConfig, "BOFT": peft.BOFTConfig, "C3A": peft.C3AConfig,
            "FOURIERFT": peft.FourierFTConfig, "HIRA": peft.HiraConfig, "HRA": peft.HRAConfig, "IA3": peft.IA3Config, "LN_TUNING": peft.LNTuningConfig,
            "LOHA": peft.LoHaConfig, "LOKR": peft.LoKrConfig, "MISS": peft.MissConfig, "OFT": peft.OFTConfig, "RANDLORA": peft.RandLoraConfig,
            "ROAD": peft.RoadConfig, "SHIRA": peft.ShiraConfig, "TRAINABLE_TOKENS": peft.TrainableTokensConfig, "VBLORA": peft.VBLoRAConfig,
-           "VERA": peft.VeraConfig, "PROMPT_TUNING": peft.PromptTuningConfig, "PREFIX_TUNING": peft.PrefixTuningConfig, "P_TUNING": peft.PromptEncoderConfig}
+           "VERA": peft.VeraConfig, "PROMPT_TUNING": peft.PromptTuningConfig, "PREFIX_TUNING": peft.PrefixTuningConfig, "P_TUNING": peft.PromptEncoderConfig,
+           "DELORA": peft.DeloraConfig, "BEFT": peft.BeftConfig, "GRALORA": peft.GraloraConfig, "DEFT": peft.DeftConfig, "PVERA": peft.PveraConfig,
+           "GLORA": peft.GloraConfig, "WAVEFT": peft.WaveFTConfig, "SUPERTUNING": peft.SupertuningConfig, "PEANUT": peft.PeanutConfig, "FROD": peft.FrodConfig, "OSF": peft.OSFConfig, "UNILORA": peft.UniLoraConfig, "PSOFT": peft.PsoftConfig, "TINYLORA": peft.TinyLoraConfig, "LILY": peft.LilyConfig}
 PROMPTS = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING")
 LINEARS, CONVOLUTIONS, EMBEDDINGS = (torch.nn.Linear, Conv1D), (torch.nn.Conv2d,), (torch.nn.Embedding,)
 KINDS = {"LORA": LINEARS + CONVOLUTIONS + EMBEDDINGS, "ADALORA": LINEARS + CONVOLUTIONS, "BOFT": LINEARS + CONVOLUTIONS, "HIRA": LINEARS + CONVOLUTIONS + EMBEDDINGS,
          "HRA": LINEARS + CONVOLUTIONS, "IA3": LINEARS + CONVOLUTIONS, "LOHA": LINEARS + CONVOLUTIONS, "LOKR": LINEARS + CONVOLUTIONS,
          "OFT": LINEARS + CONVOLUTIONS, "DORA": LINEARS + CONVOLUTIONS + EMBEDDINGS}
 BIAS = {"LORA": "lora_only", "DORA": "lora_only", "ADALORA": "lora_only", "BOFT": "boft_only", "C3A": "c3a_only", "FOURIERFT": "fourier_only", "HRA": "hra_only", "MISS": "MiSS_only",
-        "OFT": "oft_only", "RANDLORA": "randlora_only", "VBLORA": "vblora_only", "VERA": "vera_only"}
+        "OFT": "oft_only", "RANDLORA": "randlora_only", "VBLORA": "vblora_only", "VERA": "vera_only",
+        "DELORA": "delora_only", "GRALORA": "gralora_only", "DEFT": "deft_only", "PVERA": "pvera_only", "WAVEFT": "waveft_only",
+        "TINYLORA": "tinylora_only", "UNILORA": "unilora_only", "FROD": "frod_only"}
 
 
 def divisors(number):
@@ -188,6 +194,11 @@ def patterns(rng, meant, values):
     return {rng.choice([ends(rng, path), as_pattern(rng, meant), "^" + path]): rng.choice(values) for path in rng.sample(meant, min(2, len(meant)))}
 
 
+def one_pattern(rng, meant, values):
+    """Of two that match, PEFT takes the first; its file has them sorted, so that it may not load what it saved."""
+    return dict(list(patterns(rng, meant, values).items())[:1])
+
+
 def draw_config(rng: random.Random, model, case: Case, method: str):
     """The class of the configuration, and its fields."""
     flip = lambda share=0.3: rng.random() < share  # noqa: E731
@@ -221,7 +232,8 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
         heads = [name for name in ("lm_head", "score", "classifier", "embed_out", "qa_outputs") if name in dict(model.named_children())]
         others = [ends(rng, name) for name, module in model.named_modules() if isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding, torch.nn.BatchNorm2d))]
         fields["modules_to_save"] = rng.sample(heads, min(1, len(heads))) if flip(0.6) and heads else [rng.choice(others)]
-    for name in ("lora_dropout", "boft_dropout", "miss_dropout", "vera_dropout", "randlora_dropout", "hira_dropout", "vblora_dropout", "module_dropout", "rank_dropout"):
+    for name in ("lora_dropout", "boft_dropout", "miss_dropout", "vera_dropout", "randlora_dropout", "hira_dropout", "vblora_dropout", "module_dropout", "rank_dropout", "gralora_dropout",
+                 "deft_dropout", "pvera_dropout", "tinylora_dropout", "psoft_dropout", "unilora_dropout", "frod_dropout"):
         if name in known and flip(0.15):
             fields[name] = 0.25
     if method in ("LORA", "DORA"):
@@ -281,6 +293,46 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
     elif method == "VBLORA":
         common = [d for d in divisors(inputs) if outputs % d == 0]
         fields |= dict(num_vectors=rng.choice([5, 300]), vector_length=rng.choice(common), topk=rng.choice([1, 2, 3]), save_only_topk_weights=flip(0.2))
+    elif method == "DELORA":
+        fields |= dict(delora_lambda=rng.choice([3, 15]), rank_pattern=one_pattern(rng, meant, [1, 2, 5]), lambda_pattern=one_pattern(rng, meant, [2, 7.5]),
+                       init_weights=rng.choice([True, False]))
+    elif method in ("BEFT", "PEANUT"):
+        fields |= dict(init_weights=rng.choice([True, False]))
+        if method == "PEANUT":
+            fields |= dict(depth=rng.choice([0, 1, 3]), act_fn=rng.choice(["relu", "gelu", "tanh"]), scaling=rng.choice([1.0, 0.3]))
+    elif method == "GRALORA":
+        blocks = rng.choice([d for d in divisors(inputs) if outputs % d == 0])
+        fields |= dict(r=blocks * rng.choice([1, 2]), gralora_k=blocks, hybrid_r=rng.choice([0, 0, 2]), alpha=rng.choice([3, 16]), init_weights=rng.choice([True, False]))
+    elif method == "DEFT":
+        fields |= dict(decomposition_method=rng.choice(["relu", "qr"]), alpha=rng.choice([None, 5]), para=flip(0.2), init_weights=rng.choice([True, False]))
+    elif method == "PVERA":
+        fields |= dict(projection_prng_key=rng.choice([0, 3]), save_projection=flip(0.7), d_initial=rng.choice([0.1, 0.4]), init_weights=rng.choice([True, False]))
+    elif method == "GLORA":
+        fields |= dict(config_A_B=rng.choice(["lora", "vector", "constant", "none"]), config_C=rng.choice(["lora", "vector", "none"]),
+                       config_D_E=rng.choice(["vector", "constant", "none"]), init_weights=rng.choice([True, False]))
+    elif method == "WAVEFT":
+        fields |= dict(n_frequency=rng.choice([3, 20, 40]), wavelet_family=rng.choice(["db1", "db3", "sym5", "coif2"]), use_idwt=flip(0.8), random_loc_seed=rng.choice([777, 1]),
+                       n_frequency_pattern=one_pattern(rng, meant, [1, 9]), proportional_parameters=flip(), init_weights=rng.choice([True, False]))
+    elif method == "SUPERTUNING":
+        fields.pop("r")
+        fields |= dict(sparsity=rng.choice([0.5, 0.9]), select_top=flip(0.5), save_precomputed_indices=flip(0.7), init_weights=rng.choice([True, False]))
+        if flip(0.5):
+            fields |= dict(r=rank, lora_alpha=rng.choice([None, 3.0]))
+    elif method == "LILY":
+        if isinstance(fields.get("target_modules"), list):  # of two names that end a path PEFT takes either
+            fields["target_modules"] = fields["target_modules"][:1]
+        fields |= dict(stride_A=rng.choice([1, 2]), num_B=rng.choice([2, 3]), scaling=rng.choice([1.0, 0.3]), init_weights=rng.choice([True, False]))
+    elif method == "TINYLORA":
+        fields |= dict(u=rng.choice([1, 6]), weight_tying=rng.choice([0.0, 0.4, 1.0]), save_projection=flip(0.7), init_weights=rng.choice([True, "uniform"]))
+    elif method == "PSOFT":
+        fields |= dict(psoft_alpha=rng.choice([3, 16]), ab_svd_init=rng.choice(["psoft_init", "pissa_init"]), psoft_svd=rng.choice(["full", "lowrank"]), psoft_orth=flip(0.7),
+                       psoft_mag_a=flip(0.5), psoft_mag_b=flip(0.5), use_cayley_neumann=flip(), cayley_neumann_eps=rng.choice([None, 0.5]), init_weights=rng.choice([True, False]))
+    elif method == "UNILORA":
+        fields |= dict(theta_d_length=rng.choice([5, 90]), proj_seed=rng.choice([42, 1]), save_indices=flip(), init_weights=rng.choice([True, False]))
+    elif method == "OSF":
+        fields |= dict(effective_rank=rng.choice([None, 2, 0.7]), rank_pattern=one_pattern(rng, meant, [1, 0.5]), init_weights=rng.choice([True, False]))
+    elif method == "FROD":
+        fields |= dict(sparse_rate=rng.choice([0.0, 0.05]), projection_prng_key=rng.choice([0, 3]), save_projection=flip(0.7), progressbar=False, init_weights=rng.choice([True, False]))
     elif method == "VERA":
         fields |= dict(projection_prng_key=rng.choice([0, 3]), save_projection=flip(0.7), d_initial=rng.choice([0.1, 0.4]), init_weights=rng.choice([True, False]))
     return own, fields
@@ -293,12 +345,12 @@ def draw(seed: int, adapters: int) -> tuple[Case, list[Recipe]]:
     torch.manual_seed(seed)
     model, recipes = case.make(), []
     for number in range(adapters):
-        method = rng.choice(METHODS)
+        method = rng.choice(METHODS if seed < 100 else LATER)
         own, fields = draw_config(rng, model, case, method)
         noise = {"RANDLORA": 0.02, "LN_TUNING": 0.05}.get(method, 0.1)
         recipe = Recipe(f"{case.name}-{number}", case.name, lambda own=own, fields=fields: own(**fields), noise=noise, trains=not fields.get("save_only_topk_weights"))
         recipe.method, recipe.fields, recipe.peft_type = method, fields, "LORA" if method == "DORA" else method
-        recipe.merges = method not in PROMPTS
+        recipe.merges = method not in (*PROMPTS, "LILY", "BEFT")  # BEFT: not where a layer has no bias
         if method == "ADALORA":
             recipe.frozen = without_penalty
         recipes.append(recipe)

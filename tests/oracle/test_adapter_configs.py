@@ -23,6 +23,7 @@ UNSUPPORTED = {
     "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]], "loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 2.0},
     "corda_config": {"corda_method": "ipm"}, "lora_ga_config": {"direction": "ArB2r"}, "velora_config": {"num_groups": 2},
     "monteclora_config": {"num_samples": 2}, "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}, "use_bdlora": {"nblocks": 2},
+    "generator_seed": 3, "target_svd_config": {"q_proj": 3}, "runtime_offload_base_weight": True,
     "use_qalora": True, "alora_invocation_tokens": [1, 2], "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
 }
 WITHOUT_EFFECT = {"qalora_group_size", "megatron_core"}
@@ -45,7 +46,8 @@ def theirs(name):
 
 def members(name):
     """Of the struct, by its text: a member that its conversion forgets would be left out without a word."""
-    body = re.search(rf"struct {name} {{\n(.*?)\n}};", (ROOT / "include/graft/adapter_config.h").read_text(), re.DOTALL)[1]
+    text = "".join((ROOT / "include/graft" / header).read_text() for header in ("adapter_config.h", "weight_adapters.h"))
+    body = re.search(rf"struct {name} {{\n(.*?)\n}};", text, re.DOTALL)[1]
     return re.findall(r"(\w+) = [^;]*;", body)
 
 
@@ -57,6 +59,7 @@ METHODS = [
     "LoraConfig", "AdaLoraConfig", "LoHaConfig", "LoKrConfig", "IA3Config", "LNTuningConfig", "OFTConfig", "BOFTConfig", "HRAConfig", "VeraConfig",
     "VBLoRAConfig", "MissConfig", "FourierFTConfig", "RandLoraConfig", "ShiraConfig", "RoadConfig", "C3AConfig", "HiraConfig", "TrainableTokensConfig",
     "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig",
+    "DeloraConfig", "BeftConfig", "GraloraConfig", "DeftConfig", "PveraConfig", "GloraConfig", "WaveFTConfig", "SupertuningConfig", "PeanutConfig", "FrodConfig", "OSFConfig", "UniLoraConfig", "PsoftConfig", "TinyLoraConfig", "LilyConfig",
 ]
 
 
@@ -79,8 +82,11 @@ def test_struct_has_every_field(name):
     assert [each.strip() for each in converted(name)] == members(name)
 
 
-REFUSED = [("LoraConfig", field, value) for field, value in UNSUPPORTED.items() if field != "tokenizer_kwargs"]
-REFUSED += [("AdaLoraConfig", field, value) for field, value in (UNSUPPORTED | ADALORA).items() if field != "tokenizer_kwargs"]
+NOT_OF_LORA = {"tokenizer_kwargs", "generator_seed", "target_svd_config", "runtime_offload_base_weight"}
+REFUSED = [("LoraConfig", field, value) for field, value in UNSUPPORTED.items() if field not in NOT_OF_LORA]
+REFUSED += [("AdaLoraConfig", field, value) for field, value in (UNSUPPORTED | ADALORA).items() if field not in NOT_OF_LORA]
+OF_OTHERS = {"PveraConfig": "generator_seed", "OSFConfig": "target_svd_config", "FrodConfig": "runtime_offload_base_weight"}
+REFUSED += [(name, field, UNSUPPORTED[field]) for name, field in OF_OTHERS.items()]
 REFUSED += [("PromptTuningConfig", "tokenizer_kwargs", UNSUPPORTED["tokenizer_kwargs"])]
 # Fields that other methods have, and PEFT's class for this one has not.
 LAYERS = {"exclude_modules": ["q_proj"], "layers_to_transform": [0], "modules_to_save": ["lm_head"]}

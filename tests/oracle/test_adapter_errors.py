@@ -90,6 +90,34 @@ CASES |= {
     "tied-other-tokens": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": True, "trainable_token_indices": {"embed_tokens": [4, 5], "lm_head": [5]}}, TIED),
     "tied-no-flag": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": "yes"}, '"ensure_weight_tying" must be true or false'),
 }
+CASES |= {
+    "delora-conv1d": ("DELORA", "gpt2-lm-untied", {}, "which is Conv1D"),
+    "delora-rank": ("DELORA", "llama-gqa", {**LLAMA, "rank_pattern": {"q_proj": 0}}, '"rank_pattern" gives it the rank 0'),
+    "beft-no-default": ("BEFT", "gpt2-lm-untied", {}, "has no default for"),
+    "gralora-blocks": ("GRALORA", "llama-gqa", {**LLAMA, "r": 10, "gralora_k": 5}, '"gralora_k" is 5, and must divide 48'),
+    "gralora-rank": ("GRALORA", "llama-gqa", {**LLAMA, "r": 5}, '"gralora_k", 2, must divide it'),
+    "gralora-hybrid": ("GRALORA", "llama-gqa", {**LLAMA, "hybrid_r": -1}, '"hybrid_r" must be at least 0'),
+    "deft-method": ("DEFT", "llama-gqa", {**LLAMA, "decomposition_method": "lu"}, 'must be one of "relu", "qr"'),
+    "deft-alpha": ("DEFT", "llama-gqa", {**LLAMA, "alpha": "x"}, '"alpha" must be a number'),
+    "glora-bias": ("GLORA", "llama-gqa", {**LLAMA, "bias": "all"}, 'set one of them to "none"'),
+    "waveft-wavelet": ("WAVEFT", "llama-gqa", {**LLAMA, "wavelet_family": "db11"}, '"wavelet_family" must be one of "db1"'),
+    "waveft-too-many": ("WAVEFT", "llama-gqa", {**LLAMA, "n_frequency": 48 * 48 + 1}, "must be from 1 to 2304 here"),
+    "supertuning-none": ("SUPERTUNING", "llama-gqa", {**LLAMA, "sparsity": 0.9999}, "leaves none of its 2304 entries"),
+    "supertuning-all": ("SUPERTUNING", "llama-gqa", {**LLAMA, "sparsity": 1.0}, '"sparsity" must be at least 0 and below 1'),
+    "supertuning-alpha": ("SUPERTUNING", "llama-gqa", {**LLAMA, "lora_alpha": 3.0}, '"lora_alpha" has no effect without "r"'),
+    "peanut-activation": ("PEANUT", "llama-gqa", {**LLAMA, "act_fn": "no_such"}, '"act_fn" is "no_such"'),
+    "lily-one": ("LILY", "llama-gqa", {**LLAMA, "num_B": 1}, '"num_B" must be at least 2'),
+    "tinylora-tying": ("TINYLORA", "llama-gqa", {**LLAMA, "weight_tying": 1.5}, '"weight_tying" must be between 0 and 1'),
+    "tinylora-init": ("TINYLORA", "llama-gqa", {**LLAMA, "init_weights": "normal"}, 'known: true, false, "uniform"'),
+    "psoft-rank": ("PSOFT", "llama-gqa", {**LLAMA, "r": 49}, "has only 48 singular values"),
+    "psoft-alpha": ("PSOFT", "llama-gqa", {**LLAMA, "psoft_alpha": 0}, '"psoft_alpha" must not be 0'),
+    "unilora-seed": ("UNILORA", "llama-gqa", {**LLAMA, "proj_seed": -1}, '"proj_seed" must be at least 0'),
+    "osf-conv1d": ("OSF", "gpt2-lm-untied", {}, "which is Conv1D"),
+    "osf-rank": ("OSF", "llama-gqa", {**LLAMA, "effective_rank": 0}, '"effective_rank" must be a number above 0'),
+    "osf-pattern": ("OSF", "llama-gqa", {**LLAMA, "rank_pattern": {"q": "x"}}, '"rank_pattern" must be an object of numbers above 0'),
+    "frod-rate": ("FROD", "llama-gqa", {**LLAMA, "sparse_rate": 2.0}, '"sparse_rate" must be between 0 and 1'),
+    "frod-embedding": ("FROD", "bert-class", {"target_modules": ["word_embeddings"]}, "which is Embedding"),
+}
 CASES |= {f"lora-{name}": ("LORA", "llama-gqa", {**LLAMA, **fields}, message) for name, (fields, message) in FIELDS.items()}
 
 
@@ -163,6 +191,29 @@ def test_tensors_are_refused(lora, tmp_path, what):
     (tmp_path / "adapter_config.json").write_bytes((lora[1] / "adapter_config.json").read_bytes())
     done = forward(lora, tmp_path, *flags)
     assert done.returncode == 1 and message in done.stderr, done.stderr
+
+
+# What a method's file may hold that its shapes do not tell: the fields, the end of a tensor's name, and what is done to the tensor.
+OWN = {
+    "supertuning": (peft.SupertuningConfig(sparsity=0.9, **LLAMA), "supertuning_indices", lambda t: t + 48 * 48, "entries that the weight does not have"),
+    "unilora": (peft.UniLoraConfig(save_indices=True, **LLAMA), "unilora_indices_B", lambda t: t - 300, "numbers that the vector of 256 does not have"),
+    "frod": (peft.FrodConfig(progressbar=False, **LLAMA), "frod_s_indices.self_attn_q_proj", lambda t: t + 48, "a matrix of 48 rows and columns"),
+    "frod-size": (peft.FrodConfig(progressbar=False, **LLAMA), "frod_s_size.self_attn_q_proj", lambda t: t * 2, "a matrix of 48 rows and columns"),
+    "lily": (peft.LilyConfig(r=2, **LLAMA), "1.self_attn.q_proj.lily_B.weight", lambda t: t + 1, "Lily's layers share it"),
+    "glora": (peft.GloraConfig(config_A_B="none", **LLAMA), "0.self_attn.q_proj.glora_A.zeros", lambda t: t + 1, "numbers other than zero"),
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_a_method_s_own_tensors(lora, tmp_path, what):
+    config, end, change, message = OWN[what]
+    peft.get_peft_model(lora[0].fresh(), config).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    key = next(key for key in tensors if key.endswith(end))
+    save_file({**tensors, key: change(tensors[key])}, tmp_path / "adapter_model.safetensors")
+    done = forward(lora, tmp_path)
+    assert done.returncode == 1 and message in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 FILES = {

@@ -13,9 +13,16 @@ BY_NAME = {recipe.name: recipe for recipe in RECIPES}
 FRESH = [
     "lora-llama", "lora-resnet", "hra-llama", "hra-opt", "hra-resnet", "hra-random-start", "hra-gram-schmidt", "miss-llama", "miss-random-start", "miss-bat",
     "miss-mini", "road-1", "road-random-start", "adalora-llama", "adalora-resnet", "adalora-random-start", "tokens-llama", "tokens-llama-tied",
-    "tokens-lora-tied", "tokens-random-start", "saved-batch-norm",
+    "tokens-lora-tied", "tokens-random-start", "saved-batch-norm", "delora-llama", "delora-random", "beft-random", "gralora-hybrid", "gralora-random",
+    "deft-llama", "deft-random", "deft-para", "pvera-llama", "pvera-random", "glora-bias", "glora-random", "glora-vector", "waveft-random",
+    "supertuning-lora", "supertuning-random", "peanut-deep", "peanut-random",
+    "lily-shared", "lily-random", "tinylora-tied", "tinylora-uniform", "tinylora-gpt2", "psoft-llama", "psoft-random", "psoft-random-free",
+    "unilora-saved", "unilora-random", "osf-opt", "osf-random", "frod-llama", "frod-random",
 ]
-TOGETHER = ["lora-llama", "hra-llama", "miss-llama", "road-1", "adalora-no-task"]
+TOGETHER = [
+    "lora-llama", "hra-llama", "miss-llama", "road-1", "adalora-no-task", "delora-llama", "beft-bias", "gralora-hybrid", "deft-llama", "glora-bias",
+    "waveft-db2", "supertuning-lora", "peanut-deep", "tinylora-tied", "psoft-llama", "unilora-llama", "frod-llama",
+]
 
 
 @pytest.mark.parametrize("name", FRESH)
@@ -100,6 +107,17 @@ DROPOUTS = {
     "miss": peft.MissConfig(r=4, miss_dropout=0.4, target_modules=["q_proj"]),
     "randlora": peft.RandLoraConfig(r=5, randlora_dropout=0.4, **TARGETS),
     "hira": peft.HiraConfig(r=4, hira_dropout=0.4, **TARGETS),
+    "delora": peft.DeloraConfig(r=4, module_dropout=0.4, **TARGETS),
+    "gralora": peft.GraloraConfig(r=4, gralora_dropout=0.4, target_modules=["q_proj"]),
+    "gralora-hybrid": peft.GraloraConfig(r=4, hybrid_r=2, gralora_dropout=0.4, target_modules=["q_proj"]),
+    "deft": peft.DeftConfig(r=4, deft_dropout=0.4, **TARGETS),
+    "pvera": peft.PveraConfig(r=5, **TARGETS),
+    "pvera-dropout": peft.PveraConfig(r=5, pvera_dropout=0.4, **TARGETS),
+    "tinylora": peft.TinyLoraConfig(u=5, tinylora_dropout=0.4, init_weights="uniform", init_v_bound=0.3, **TARGETS),
+    "psoft": peft.PsoftConfig(r=5, psoft_dropout=0.4, **TARGETS),
+    "unilora": peft.UniLoraConfig(r=3, theta_d_length=30, unilora_dropout=0.4, **TARGETS),
+    "frod": peft.FrodConfig(sparse_rate=0.1, frod_dropout=0.4, progressbar=False, **TARGETS),
+    "supertuning": peft.SupertuningConfig(sparsity=0.9, r=3, lora_dropout=0.4, **TARGETS),
 }
 
 

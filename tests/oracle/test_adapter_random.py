@@ -8,7 +8,7 @@ from adapters import make_adapter
 from harness import GRAFT, assert_close, graft_forward, make_checkpoint, run
 from random_adapters import PROMPTS, draw
 
-SEEDS = (1, 2, 3, 4, 5, 7, 8, 11)
+SEEDS = (1, 2, 3, 4, 5, 7, 8, 11, *range(101, 113))
 COMPILE = {"eager": (), "graft": ("--compile", "--fullgraph")}
 TOLERANCE = 5e-5  # sizes by chance are no sizes chosen for small rounding errors
 

@@ -32,9 +32,12 @@ def test_every_method_is_there(facts):
 def test_layer_methods_do_the_main_things(facts):
     """Trainable tokens, disabled or merged, once read an index that nobody had written."""
     prompts = {"prompt", "prefix", "p_tuning"}
+    # BEFT is a bias, which the layers of this model have not; Lily's weights depend on the input, and on all rows that have the adapter.
+    cannot = {"beft": {"merge", "unmerge"}, "lily": {"merge", "unmerge", "mixed rows"}}
     for method in facts.keys() - prompts:
         for feature in ("forward", "backward", "switch", "disable", "mixed rows", "hotswap", "merge", "unmerge", "save and load"):
-            assert facts[method][feature] == "yes", (method, feature)
+            if feature not in cannot.get(method, ()):
+                assert facts[method][feature] == "yes", (method, feature)
 
 
 def test_a_stale_page_is_noticed(facts):

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "adapters/svd.h"
 #include "adapters/torch_init.h"
 #include "graft/error.h"
 
@@ -35,20 +36,8 @@ LowRank principal_part(const LoraPart& part, const std::string& init) {
     const auto [q, rest] = at::linalg_qr(weight);
     return {rest.narrow(0, 0, r).contiguous(), q.narrow(1, 0, r).contiguous()};
   }
-  at::Tensor u, s, vh;
-  if (const auto rounds = pissa_rounds(init); rounds >= 0) {
-    // Halko's randomised SVD, as torch.svd_lowrank does it.
-    at::Tensor q =
-        std::get<0>(at::linalg_qr(at::matmul(weight, at::randn({weight.size(1), r}, weight.options()))));
-    for (int64_t i = 0; i < rounds; ++i) {
-      q = std::get<0>(at::linalg_qr(at::matmul(weight.t(), q)));
-      q = std::get<0>(at::linalg_qr(at::matmul(weight, q)));
-    }
-    std::tie(u, s, vh) = at::linalg_svd(at::matmul(q.t(), weight), /*full_matrices=*/false);
-    u = at::matmul(q, u);
-  } else {
-    std::tie(u, s, vh) = at::linalg_svd(weight, /*full_matrices=*/false);
-  }
+  const auto rounds = pissa_rounds(init);
+  const auto [u, s, vh] = rounds >= 0 ? largest_singular(weight, r, rounds) : singular(weight);
   const auto root = (s.narrow(0, 0, r) / part.scaling()).sqrt();
   return {root.unsqueeze(1) * vh.narrow(0, 0, r), u.narrow(1, 0, r) * root};
 }

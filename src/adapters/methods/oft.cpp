@@ -102,7 +102,7 @@ class Oft : public Part {
                            .index_copy(1, upper_, values)
                            .view({-1, size_, size_});
     const auto skew = upper - upper.transpose(1, 2);
-    return exact_ ? cayley(skew) : neumann(skew);
+    return exact_ ? cayley(skew) : cayley_series(skew, terms_);
   }
 
   /// COFT: not further from the identity than the limit. The gradient is the one at the nearer place.
@@ -118,20 +118,6 @@ class Oft : public Part {
       return weight_;
     }
     return nearer + (weight_ - weight_.detach());
-  }
-
-  /// Cayley's transform with the inverse as a series, PEFT's way: I + 2 Q + 2 Q^2 + ... + Q^n.
-  at::Tensor neumann(const at::Tensor& skew) const {
-    auto sum = at::eye(size_, skew.options()).expand_as(skew);
-    if (terms_ > 1) sum = sum + 2 * skew;
-    if (terms_ <= 2) return sum;
-    auto power = at::bmm(skew, skew);
-    sum = sum + 2 * power;
-    for (int64_t i = 3; i < terms_ - 1; ++i) {
-      power = at::bmm(power, skew);
-      sum = sum + 2 * power;
-    }
-    return sum + at::bmm(power, skew);
   }
 
   at::Tensor rotate_image(const at::Tensor& x, const at::Tensor& blocks) const {

@@ -13,6 +13,19 @@ at::Tensor cayley(const at::Tensor& skew) {
       .to(skew.scalar_type());
 }
 
+at::Tensor cayley_series(const at::Tensor& skew, int64_t terms) {
+  at::Tensor sum = at::eye(skew.size(-1), skew.options()).expand_as(skew);
+  if (terms > 1) sum = sum + 2 * skew;
+  if (terms <= 2) return sum;
+  auto power = at::matmul(skew, skew);
+  sum = sum + 2 * power;
+  for (int64_t i = 3; i < terms - 1; ++i) {
+    power = at::matmul(power, skew);
+    sum = sum + 2 * power;
+  }
+  return sum + at::matmul(power, skew);
+}
+
 at::Tensor rotate_blocks(const at::Tensor& x, const at::Tensor& blocks) {
   const int64_t count = blocks.size(0), size = blocks.size(1);
   if (count == 1) {

@@ -1,4 +1,4 @@
-// Rotations in blocks, which OFT and BOFT put before a layer.
+// Rotations in blocks, which OFT and BOFT put before a layer, and PSOFT within one.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +9,10 @@ namespace graft::adapters {
 /// (I - Q) (I + Q)^-1 for skew-symmetric Q [n, size, size]: exactly orthogonal. Half precision is computed in
 /// float32.
 at::Tensor cayley(const at::Tensor& skew);
+
+/// Cayley's transform of -Q with the inverse as a series of so many terms, PEFT's way: I + 2 Q + 2 Q^2 + ...
+/// + Q^n.
+at::Tensor cayley_series(const at::Tensor& skew, int64_t terms);
 
 /// The last dimension of x in pieces of `size`, each times its own of the blocks [n, size, size], or all
 /// times the one there is.

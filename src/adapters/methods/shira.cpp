@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "adapters/added_weight.h"
+#include "adapters/sparse_rows.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -26,15 +27,9 @@ class ShiraPart : public AddedWeight {
     prepare(build);
   }
 
-  /// A sum over chosen rows of x' with weights, for each output, which is what an embedding bag is.
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
-    const auto part = cast_to(gate.part(x), weight_);
-    const auto columns = part.reshape({-1, in_}).t().contiguous();
-    const auto sums = std::get<0>(at::embedding_bag(columns, columns_, starts_, /*scale_grad_by_freq=*/false,
-                                                    /*mode=sum*/ 0, /*sparse=*/false, weight_ * scaling_));
-    auto shape = part.sizes().vec();
-    shape.back() = out_;
-    return gate.add(next(x), sums.t().reshape(shape));
+    return gate.add(next(x),
+                    sparse_linear(cast_to(gate.part(x), weight_), columns_, starts_, weight_ * scaling_));
   }
 
   bool scale(double factor) override {
@@ -78,7 +73,7 @@ class ShiraPart : public AddedWeight {
       throw FormatError("[adapters] \"" + build.key("shira_indices") +
                         "\" must name entries of the weight, row after row");
     columns_ = constant("columns", columns.contiguous());
-    starts_ = constant("starts", at::searchsorted(rows.contiguous(), at::arange(out_, rows.options())));
+    starts_ = constant("starts", row_starts(rows, out_));
   }
 
   at::Tensor weight_, indices_, scaling_;

@@ -2,43 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include "adapters/added_weight.h"
-#include "adapters/torch_init.h"
+#include "adapters/methods/vera_projections.h"
 #include "nn/dropout.h"
 
 namespace graft::adapters {
 namespace {
-
-/// One pair for all layers, as large as the largest needs it; a layer uses the first rows and columns.
-class VeraProjections : public Shared {
- public:
-  VeraProjections(const AdapterConfig& config, const std::vector<nn::WeightedLayer*>& layers,
-                  TensorSource& source)
-      : saved_(config.boolean("save_projection")) {
-    const int64_t r = positive(config, "r");
-    const auto size = largest(layers);
-    if (saved_ && !source.fresh()) {
-      A = source.take("base_model.vera_A", {r, size.in});
-      B = source.take("base_model.vera_B", {size.out, r});
-    } else {
-      const auto generator = seeded(config.integer("projection_prng_key"));
-      A = fresh_tensor("vera_A", {r, size.in});
-      B = fresh_tensor("vera_B", {size.out, r});
-      kaiming_uniform(A, 0, generator);
-      kaiming_uniform(B, 0, generator);
-    }
-    for (auto* projection : {&A, &B}) *projection = projection->to(layers.front()->weight.device());
-  }
-
-  std::vector<Entry> entries() const override {
-    return {{"base_model.vera_A", A, false, saved_}, {"base_model.vera_B", B, false, saved_}};
-  }
-
-  at::Tensor A, B;
-
- private:
-  bool saved_;
-};
 
 class VeraPart : public AddedWeight {
  public:
@@ -102,7 +70,7 @@ Method vera_method() {
           .default_targets = usual_targets(),
           .shared = [](const AdapterConfig& config, const std::vector<nn::WeightedLayer*>& layers,
                        TensorSource& source) -> std::shared_ptr<Shared> {
-            return std::make_shared<VeraProjections>(config, layers, source);
+            return std::make_shared<VeraProjections>("vera_", 1, config, layers, source);
           }};
 }
 

@@ -14,7 +14,9 @@ from . import road
 from . import saved
 from . import shared_banks
 from . import structured
+from . import subspaces
 from . import tokens
+from . import weights
 
 FAMILIES = [
     adalora,
@@ -30,7 +32,9 @@ FAMILIES = [
     saved,
     shared_banks,
     structured,
+    subspaces,
     tokens,
+    weights,
     decoders,
     families,
 ]
