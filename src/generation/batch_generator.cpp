@@ -13,6 +13,7 @@
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "nn/row_cache.h"
+#include "support/counted.h"
 
 namespace graft {
 using generation::AdapterModelCall;
@@ -173,8 +174,8 @@ int64_t BatchGenerator::Impl::submit(BatchRequest request) {
   const auto prompt = generation::prepare({.input_ids = ids, .attention_mask = at::ones_like(ids)},
                                           request.config, *runner.model);
   if (const int64_t needed = prompt.length() + prompt.new_tokens - 1; needed > capacity)
-    throw UsageError("[batch] a prompt of " + std::to_string(prompt.length()) + " tokens and " +
-                     std::to_string(prompt.new_tokens) + " new ones need room for " + std::to_string(needed) +
+    throw UsageError("[batch] a prompt of " + counted(prompt.length(), "token") + " and " +
+                     counted(prompt.new_tokens, "new one") + " need room for " + std::to_string(needed) +
                      ", and a row has " + std::to_string(capacity) +
                      ": lower max_new_tokens or raise the capacity");
   check_adapter(request.adapter_name);

@@ -4,6 +4,7 @@
 
 #include "graft/error.h"
 #include "models/architecture.h"
+#include "support/counted.h"
 #include "support/log.h"
 #include "support/memory.h"
 
@@ -105,10 +106,10 @@ void check_size(const Prompt& prompt, const GenerationConfig& config, const PreT
 /// question.
 void warn_of_length(const Prompt& prompt, const PreTrainedModel& model) {
   const auto trained = model.config().optional_integer("max_position_embeddings");
-  const auto tokens = prompt.cached() + 1;
+  const auto tokens = prompt.cached();
   if (trained && tokens > *trained)
     log_warning(
-        "[generate] " + std::to_string(tokens) + " tokens are more than the " + std::to_string(*trained) +
+        "[generate] " + counted(tokens, "token") + " are more than the " + std::to_string(*trained) +
         " that this model was trained for (max_position_embeddings): what it says past them may make no "
         "sense");
 }
@@ -119,7 +120,7 @@ int64_t new_tokens(const GenerationConfig& config, int64_t length, const PreTrai
   if (config.max_new_tokens) return *config.max_new_tokens;
   if (config.max_length) {
     if (*config.max_length <= length)
-      throw UsageError("[generate] the prompt has " + std::to_string(length) + " tokens and max_length is " +
+      throw UsageError("[generate] the prompt has " + counted(length, "token") + " and max_length is " +
                        std::to_string(*config.max_length) + ": raise it, or give max_new_tokens");
     return *config.max_length - length;
   }
@@ -132,9 +133,9 @@ void check_room(const Prompt& prompt, const PreTrainedModel& model) {
   const auto before =
       prompt.virtual_tokens > 0 ? " after " + std::to_string(prompt.virtual_tokens) + " virtual ones" : "";
   if (limit && prompt.cached() > *limit)
-    throw UsageError("[generate] a prompt of " + std::to_string(prompt.length()) + " tokens" + before +
-                     " and " + std::to_string(prompt.new_tokens) + " new ones are more than the " +
-                     std::to_string(*limit) + " positions this model has: lower max_new_tokens");
+    throw UsageError("[generate] a prompt of " + counted(prompt.length(), "token") + before + " and " +
+                     counted(prompt.new_tokens, "new one") + " are more than the " + std::to_string(*limit) +
+                     " positions this model has: lower max_new_tokens");
 }
 
 int64_t start_token(const GenerationConfig& config, const PreTrainedModel& model) {

@@ -78,7 +78,10 @@ const Setting table[] = {
     {"epsilon_cutoff", &Config::epsilon_cutoff, sampling, "Leave out tokens less likely than this", 0, 1},
     {"eta_cutoff", &Config::eta_cutoff, sampling, "The same, and less where the model is unsure", 0, 1},
 
-    {"prompt_lookup_num_tokens", &Config::prompt_lookup_num_tokens, guesses, "", 1},
+    {"prompt_lookup_num_tokens", &Config::prompt_lookup_num_tokens, guesses,
+     "Guess up to N tokens from what followed the last ones before: the same tokens, often sooner. For one "
+     "prompt",
+     1},
     {"max_matching_ngram_size", &Config::max_matching_ngram_size, guesses,
      "Look up the last N tokens, then fewer, for --prompt-lookup", 1},
     {"num_assistant_tokens", &Config::num_assistant_tokens, guesses, "Guess N tokens at a time with --draft",

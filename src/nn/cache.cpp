@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "graft/error.h"
+#include "support/counted.h"
 #include "support/memory.h"
 
 namespace graft {
@@ -19,9 +20,9 @@ void check_room(const at::Tensor& keys, int64_t capacity) {
   if (!keys.is_cpu()) return;
   const auto row_bytes =
       static_cast<double>(keys.size(0) * keys.size(1) * keys.size(3) * keys.element_size());
-  const auto rows = std::to_string(keys.size(0)) + (keys.size(0) == 1 ? " row" : " rows");
   check_memory(2 * row_bytes * static_cast<double>(capacity),  // keys and values
-               "in each layer room for " + std::to_string(capacity) + " tokens in " + rows + " takes",
+               "in each layer room for " + std::to_string(capacity) + " tokens in " +
+                   counted(keys.size(0), "row") + " takes",
                "lower max_new_tokens, the beams or the batch");
 }
 

@@ -16,7 +16,6 @@ COUNT, IN_CI = 200, 24
 # With the most new tokens that the model's positions leave after a prompt of 7.
 MODELS = {"llama-gqa": 16, "gpt2-lm-tied": 13, "bloom-tied": 16, "mistral-window": 16, "gemma2-capped": 16, "t5-relu": 16}
 VOCABULARY = 131
-FLAGS = {"prompt_lookup_num_tokens": "prompt-lookup"}
 
 
 def some_settings(pick, is_t5):
@@ -60,7 +59,7 @@ def as_flags(fields):
         if name == "do_sample":
             flags.append("--do-sample" if value else "--greedy")
             continue
-        flag = "--" + FLAGS.get(name, name).replace("_", "-")
+        flag = "--" + name.replace("_", "-")
         if value is True and name != "early_stopping":
             flags.append(flag)
         elif isinstance(value, list) and not isinstance(value[0], list):
@@ -79,9 +78,8 @@ def wanted(model, batch, fields, seed):
         beams = out.get("beam_indices")
         logprobs = model.compute_transition_scores(out.sequences, out.scores, beams, normalize_logits=beams is None)
     if beams is None:  # transformers gives the pad token's probability where a row has ended
-        new = out.sequences[:, -logprobs.shape[1] :]
-        ended = torch.isin(new, torch.tensor(fields.get("eos_token_id", [-1]))).long().cumsum(1) - torch.isin(new, torch.tensor(fields.get("eos_token_id", [-1]))).long()
-        logprobs = logprobs.masked_fill(ended > 0, 0)
+        ends = torch.isin(out.sequences[:, -logprobs.shape[1] :], torch.tensor(fields.get("eos_token_id", [-1]))).long()
+        logprobs = logprobs.masked_fill(ends.cumsum(1) - ends > 0, 0)
     return out.sequences, logprobs, out.get("sequences_scores")
 
 

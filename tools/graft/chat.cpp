@@ -15,6 +15,7 @@
 #include "interrupt.h"
 #include "io/format/atomic_file.h"
 #include "prompts.h"
+#include "support/counted.h"
 
 namespace graft::cli {
 namespace {
@@ -51,8 +52,6 @@ constexpr auto kHelp =
     "/quit           end the program (or Ctrl-D)\n"
     "//...           a message that begins with a slash\n"
     "Ctrl-C          stop the answer\n";
-
-std::string turns(int64_t count) { return std::to_string(count) + (count == 1 ? " turn" : " turns"); }
 
 class Chat {
  public:
@@ -179,8 +178,8 @@ class Chat {
     if (prompt.forgotten > 0)
       std::cerr << "graft: the conversation is longer than the " << *limit
                 << " tokens the model has room for: "
-                << "the oldest " << turns(prompt.forgotten) << (prompt.forgotten == 1 ? " has" : " have")
-                << " left it\n";
+                << "the oldest " << counted(prompt.forgotten, "turn")
+                << (prompt.forgotten == 1 ? " has" : " have") << " left it\n";
     prompt.left = std::min(prompt.left.value_or(INT64_MAX), config_.max_new_tokens.value_or(by_default));
     return prompt;
   }

@@ -4,6 +4,7 @@
 
 #include "graft/error.h"
 #include "prompts.h"
+#include "support/counted.h"
 
 namespace graft::cli {
 
@@ -34,8 +35,8 @@ Conversation::Prompt Conversation::with(const std::string& message, std::optiona
   for (; tokens() > room && left < turns_.size(); prompt.inputs = encoded(left, message))
     if (left++ == 0) room -= *limit / 4;
   if (tokens() >= *limit)
-    throw UsageError("[chat] the message alone is " + std::to_string(tokens()) +
-                     " tokens, and the model has room for " + std::to_string(*limit) + ": make it shorter");
+    throw UsageError("[chat] the message alone is " + counted(tokens(), "token") +
+                     ", and the model has room for " + std::to_string(*limit) + ": make it shorter");
   turns_.erase(turns_.begin(), turns_.begin() + static_cast<int64_t>(left));
   prompt.forgotten = static_cast<int64_t>(left);
   prompt.left = *limit - tokens();
