@@ -139,6 +139,63 @@ const std::vector<Kind>& kinds() {
          config["r"] = pick.rank;
          config["d_initial"] = 0.5;
        }},
+      {"DELORA", false, false, [](json& config, const Pick& pick, const Scene&) { config["r"] = pick.rank; }},
+      {"GRALORA", true, false,
+       [](json& config, const Pick& pick, const Scene& scene) {
+         config["gralora_k"] = 2;
+         config["r"] = 2 * pick.rank;
+         config["hybrid_r"] = pick.options & 1;
+         square_only(config, scene);
+       }},
+      {"DEFT", true, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["r"] = pick.rank;
+         config["decomposition_method"] = pick.options & 1 ? "qr" : "relu";
+         config["para"] = (pick.options & 2) != 0;
+       }},
+      {"PVERA", true, false, [](json& config, const Pick& pick, const Scene&) { config["r"] = pick.rank; }},
+      {"GLORA", false, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         static const char* kinds[] = {"lora", "vector", "constant", "none"};
+         config["r"] = pick.rank;
+         config["config_A_B"] = kinds[pick.options % 4];
+         config["config_D_E"] = "vector";
+       }},
+      {"WAVEFT", true, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["n_frequency"] = 2 * pick.rank;
+         config["wavelet_family"] = pick.options & 1 ? "db2" : "db1";
+       }},
+      {"SUPERTUNING", false, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["sparsity"] = 0.8;
+         if (pick.options & 1) config["r"] = pick.rank;
+       }},
+      {"PEANUT", false, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["r"] = pick.rank;
+         config["depth"] = pick.options % 3;
+       }},
+      // Not Lily, whose rows depend on others with the same adapter, and not BEFT, which Llama's
+      // layers have no biases to merge with.
+      {"TINYLORA", true, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["u"] = pick.rank;
+         config["weight_tying"] = pick.options & 1 ? 0.5 : 0.0;
+       }},
+      {"PSOFT", false, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["r"] = pick.rank;
+         config["psoft_orth"] = (pick.options & 1) == 0;
+         config["use_cayley_neumann"] = (pick.options & 2) != 0;
+       }},
+      {"UNILORA", true, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["r"] = pick.rank;
+         config["theta_d_length"] = 30;
+       }},
+      {"OSF", false, false, [](json&, const Pick&, const Scene&) {}},
+      {"FROD", true, false, [](json& config, const Pick&, const Scene&) { config["sparse_rate"] = 0.1; }},
       {"PROMPT_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"PREFIX_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"P_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
