@@ -26,6 +26,14 @@ class Gate {
   at::Tensor put(const at::Tensor& old, const at::Tensor& made) const;
   /// `with` if the adapter works on any row at all, else `without`: for what a whole batch has once.
   at::Tensor if_any(const at::Tensor& with, const at::Tensor& without) const;
+  /// What the call says of its rows, all of them: on how many of its last tokens an aLoRA works, and its
+  /// task. [batch]; undefined where nothing is said.
+  void tell(at::Tensor last, at::Tensor tasks) {
+    last_ = std::move(last);
+    tasks_ = std::move(tasks);
+  }
+  const at::Tensor& last() const { return last_; }
+  const at::Tensor& tasks() const { return tasks_; }
   bool is_all() const { return !index_.defined() && !table_.defined(); }
 
   /// The routing table and the slot of a gate that is data; undefined for others.
@@ -34,7 +42,7 @@ class Gate {
 
  private:
   at::Tensor mask_over(const at::Tensor& x) const;
-  at::Tensor index_, table_;
+  at::Tensor index_, table_, last_, tasks_;
   int64_t batch_ = 0, slot_ = 0;
 };
 

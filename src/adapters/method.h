@@ -4,11 +4,18 @@
 
 #include "adapters/part.h"
 #include "adapters/schema.h"
+#include "graft/model.h"
 
 namespace graft::adapters {
 
 struct PromptBuild;
 class Prompt;
+
+/// A layer by its path in the model.
+struct Target {
+  std::string path;
+  std::shared_ptr<nn::WeightedLayer> layer;
+};
 
 struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
@@ -24,6 +31,12 @@ struct Method {
   void (*check)(const AdapterConfig&) = nullptr;
   /// Fills in what depends on the model's type, beside the targets, and what the adapter's tensors decide.
   AdapterConfig (*complete)(const AdapterConfig&, std::string_view model_type, const TensorSource&) = nullptr;
+  /// The layers that the method is put on, where target_modules names something else than those; null: what
+  /// target_modules says.
+  std::vector<Target> (*layers)(const AdapterConfig&, const PreTrainedModel&) = nullptr;
+  /// Layers whose weights the configuration names one by one, and the part on such a layer; null: none.
+  std::vector<Target> (*named_weights)(const AdapterConfig&, const PreTrainedModel&) = nullptr;
+  std::shared_ptr<Part> (*weight_part)(const PartBuild&) = nullptr;
   /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;
@@ -33,6 +46,11 @@ struct Method {
   /// Methods that are put on no layer: what they put before the input of a call. It is the adapter's
   /// `shared`.
   std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
+
+  /// It asks for `task_ids`.
+  bool takes_tasks = false;
+  /// It draws random numbers in training, dropout or not.
+  bool draws = false;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

@@ -1,8 +1,11 @@
 // The list of methods: one line for each pair in methods/.
 #include "adapters/method.h"
 #include "adapters/methods/adalora.h"
+#include "adapters/methods/adaption_prompt.h"
 #include "adapters/methods/boft.h"
 #include "adapters/methods/c3a.h"
+#include "adapters/methods/cartridge.h"
+#include "adapters/methods/cpt.h"
 #include "adapters/methods/fourierft.h"
 #include "adapters/methods/hira.h"
 #include "adapters/methods/hra.h"
@@ -12,8 +15,10 @@
 #include "adapters/methods/lokr.h"
 #include "adapters/methods/lora.h"
 #include "adapters/methods/miss.h"
+#include "adapters/methods/multitask_prompt_tuning.h"
 #include "adapters/methods/oft.h"
 #include "adapters/methods/p_tuning.h"
+#include "adapters/methods/poly.h"
 #include "adapters/methods/prefix_tuning.h"
 #include "adapters/methods/prompt_tuning.h"
 #include "adapters/methods/randlora.h"
@@ -48,8 +53,11 @@ const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
       adalora_method(),
+      adaption_prompt_method(),
       boft_method(),
       c3a_method(),
+      cartridge_method(),
+      cpt_method(),
       fourierft_method(),
       hira_method(),
       hra_method(),
@@ -59,9 +67,11 @@ const std::vector<Method>& methods() {
       lokr_method(),
       lora_method(),
       miss_method(),
+      multitask_prompt_tuning_method(),
       oft_method(),
       randlora_method(),
       p_tuning_method(),
+      poly_method(),
       prefix_tuning_method(),
       prompt_tuning_method(),
       road_method(),

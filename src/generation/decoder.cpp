@@ -42,8 +42,10 @@ at::Tensor Decoder::generate(const ModelInputs& given, const GenerationConfig& c
                              const GenerateCall& call) {
   const auto& model = *impl_->runner.model;
   if (!impl_->runner.peft) generation::refuse_adapters(call);
-  const auto prompt =
-      generation::prepare(given, config, model, impl_->runner.virtual_tokens(call.adapter_names));
+  auto prompt = generation::prepare(given, config, model, impl_->runner.virtual_tokens(call.adapter_names),
+                                    impl_->runner.vocabulary(call.adapter_names));
+  if (impl_->runner.peft && !prompt.rows.alora_offsets.defined())
+    prompt.rows.alora_offsets = impl_->runner.peft->alora_offsets(prompt.ids, {call.adapter_names});
   if (!is_assisted(prompt, config, call, model)) {
     impl_->steps.prepare(call.adapter_names, 0);
     return run(impl_->steps, prompt, config, call);

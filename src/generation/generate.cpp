@@ -17,6 +17,7 @@ class GrowingSteps : public Steps {
 
   at::Tensor start(const Prompt& prompt) override {
     mask_ = prompt.mask;
+    rows_ = prompt.rows;
     return last_logits(forward(prompt.ids, prompt.positions));
   }
 
@@ -35,8 +36,10 @@ class GrowingSteps : public Steps {
 
  private:
   ModelOutput forward(const at::Tensor& tokens, const at::Tensor& positions) {
-    return forward_(
-        {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_});
+    ModelInputs inputs{
+        .input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_};
+    rows_.put_into(inputs);
+    return forward_(inputs);
   }
 
   ModelOutput go_on(const at::Tensor& tokens, const at::Tensor& positions) {
@@ -46,6 +49,7 @@ class GrowingSteps : public Steps {
 
   ModelCall forward_;
   at::Tensor mask_;
+  Rows rows_;
   std::shared_ptr<GrowingCache> cache_ = std::make_shared<GrowingCache>();
 };
 
@@ -56,10 +60,12 @@ class EncoderDecoderSteps : public Steps {
 
   at::Tensor start(const Prompt& prompt) override {
     mask_ = prompt.source_mask;
+    rows_ = prompt.rows;
     return last_logits(forward_({.input_ids = prompt.source_ids,
                                  .attention_mask = mask_,
                                  .decoder_input_ids = prompt.ids,
-                                 .past_key_values = cache_}));
+                                 .past_key_values = cache_,
+                                 .task_ids = rows_.task_ids}));
   }
 
   at::Tensor next(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
@@ -74,11 +80,15 @@ class EncoderDecoderSteps : public Steps {
 
  private:
   ModelOutput go_on(const at::Tensor& tokens) {
-    return forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_});
+    return forward_({.attention_mask = mask_,
+                     .decoder_input_ids = tokens,
+                     .past_key_values = cache_,
+                     .task_ids = rows_.task_ids});
   }
 
   ModelCall forward_;
   at::Tensor mask_;
+  Rows rows_;
   std::shared_ptr<EncoderDecoderCache> cache_ = std::make_shared<EncoderDecoderCache>();
 };
 
@@ -112,8 +122,10 @@ at::Tensor generate(PreTrainedModel& model, const ModelInputs& prompt, const Gen
 at::Tensor generate(PeftModel& model, const ModelInputs& prompt, const GenerationConfig& config,
                     const GenerateCall& call) {
   const AdapterCall adapters{call.adapter_names};
-  const auto prepared =
-      generation::prepare(prompt, config, *model.base_model(), model.num_virtual_tokens(adapters));
+  auto prepared = generation::prepare(prompt, config, *model.base_model(), model.num_virtual_tokens(adapters),
+                                      model.vocab_size(adapters));
+  if (!prepared.rows.alora_offsets.defined())
+    prepared.rows.alora_offsets = model.alora_offsets(prepared.ids, adapters);
   return generation::go_on([&](const ModelInputs& inputs) { return model.forward(inputs, adapters); },
                            *model.base_model(), prepared, config, call);
 }

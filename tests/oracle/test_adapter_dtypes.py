@@ -65,7 +65,7 @@ def adapters(checkpoints, tmp_path_factory):
 def batches_of(adapter):
     """The case's batch first, then others like it: their words moved on in the vocabulary, their images moved and turned over."""
     first = list(adapter.checkpoint.case.batches.values())[-1]()
-    yield first
+    yield adapter.recipe.inputs(first)
     for draw in range(1, LOOKS[-1]):
         batch = dict(first)
         if "pixel_values" in batch:
@@ -74,7 +74,7 @@ def batches_of(adapter):
             if key in batch:  # what is below 3 is padding, or has another meaning
                 words = adapter.checkpoint.model.config.vocab_size - 3
                 batch[key] = torch.where(batch[key] < 3, batch[key], (batch[key] - 3 + 17 * draw) % words + 3)
-        yield batch
+        yield adapter.recipe.inputs(batch)
 
 
 class Draw:

@@ -1,11 +1,13 @@
 """Every Recipe: one file per family of methods."""
 from . import adalora
+from . import adaption_prompt
 from . import decoders
 from . import families
 from . import hra
 from . import ia3
 from . import ln_tuning
 from . import lora
+from . import lora_variants
 from . import lycoris
 from . import miss
 from . import oft
@@ -14,14 +16,17 @@ from . import road
 from . import saved
 from . import shared_banks
 from . import structured
+from . import tasks
 from . import tokens
 
 FAMILIES = [
     adalora,
+    adaption_prompt,
     hra,
     ia3,
     ln_tuning,
     lora,
+    lora_variants,
     lycoris,
     miss,
     oft,
@@ -30,6 +35,7 @@ FAMILIES = [
     saved,
     shared_banks,
     structured,
+    tasks,
     tokens,
     decoders,
     families,
