@@ -67,7 +67,9 @@ class AdaptionPart : public Part {
                                          std::sqrt(static_cast<double>(dim)),
                                      -1, at::kFloat)
                              .to(q.scalar_type());
-    auto added = at::matmul(scale_of_it * weights, v.to(q.scalar_type())).transpose(1, 2).flatten(2);
+    auto added = at::matmul((scale_of_it * weights).to(q.scalar_type()), v.to(q.scalar_type()))
+                     .transpose(1, 2)
+                     .flatten(2);
     if (layer().kind() == nn::LayerKind::linear)
       added = layer().apply(added.to(layer().weight.scalar_type()), layer().weight, layer().bias);
     return gate.add(y, added);
