@@ -63,6 +63,8 @@ class AdapterConfig {
   std::vector<std::pair<std::string, double>> pattern(std::string_view field) const;
   /// {"name": [whole numbers, or true and false as 1 and 0]}, sorted by name.
   std::vector<std::pair<std::string, std::vector<int64_t>>> lists(std::string_view field) const;
+  /// Any field, as JSON.
+  std::string text(std::string_view field) const;
   bool is_string(std::string_view field) const;
   bool is_object(std::string_view field) const;
   /// An empty list is one, too.
@@ -107,6 +109,28 @@ struct TokenIndices {
   std::map<std::string, std::vector<int64_t>> by_layer = {};
 };
 
+/// LoRA's variants (at most one of them), each a field of LoraConfig: VeLoRA keeps less for the backward
+/// pass.
+struct VeloraConfig {
+  int64_t num_groups = 64;
+  double scale = 1;
+  std::string init_type = "batch_average";  ///< or "batch_average_once", "random"
+};
+
+/// BD-LoRA: A or B has blocks along its diagonal, on the layers whose paths have one of these texts in them.
+struct BdLoraConfig {
+  std::vector<std::string> target_modules_bd_a = {};
+  std::vector<std::string> target_modules_bd_b = {};
+  int64_t nblocks = 1;
+  bool match_strict = true;
+};
+
+/// KaSA; the two are the weights of its penalties.
+struct KasaConfig {
+  double beta = 1e-4;
+  double gamma = 1e-3;
+};
+
 /// LoRA, and DoRA with `use_dora`.
 struct LoraConfig {
   int64_t r = 8;
@@ -119,7 +143,7 @@ struct LoraConfig {
   bool use_dora = false;
   bool lora_bias = false;
   bool fan_in_fan_out = false;
-  /// or "gaussian", "orthogonal", "pissa", "pissa_niter_N", "olora"
+  /// or "gaussian", "orthogonal", "pissa", "pissa_niter_N", "olora", "mica"
   FlagOrName init_lora_weights = true;
   std::map<std::string, int64_t> rank_pattern = {};
   std::map<std::string, double> alpha_pattern = {};
@@ -129,6 +153,13 @@ struct LoraConfig {
   std::string task_type = {};
   TokenIndices trainable_token_indices = {};
   bool ensure_weight_tying = false;
+  /// aLoRA: the adapter works from the last of these in a row on.
+  std::vector<int64_t> alora_invocation_tokens = {};
+  std::vector<std::string> target_parameters = {};           ///< weights by name, beside layers
+  std::vector<std::vector<int64_t>> layer_replication = {};  ///< {{0, 4}, {2, 5}}: blocks 0 1 2 3 2 3 4
+  std::optional<BdLoraConfig> use_bdlora = {};
+  std::optional<VeloraConfig> velora_config = {};
+  std::optional<KasaConfig> kasa_config = {};
 
   operator AdapterConfig() const;
 };
@@ -428,6 +459,32 @@ struct HiraConfig {
   operator AdapterConfig() const;
 };
 
+/// `n_skills` LoRA adapters, mixed by the task of each row.
+struct PolyConfig {
+  int64_t r = 8;
+  ModuleNames target_modules = {};
+  ModuleNames exclude_modules = {};
+  bool init_weights = true;
+  std::string poly_type = "poly";
+  int64_t n_tasks = 1;
+  int64_t n_skills = 4;
+  int64_t n_splits = 1;
+  std::vector<std::string> modules_to_save = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
+/// LLaMA-Adapter; both numbers must be set.
+struct AdaptionPromptConfig {
+  std::string target_modules = {};
+  std::optional<int64_t> adapter_len = {};
+  std::optional<int64_t> adapter_layers = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
 struct TrainableTokensConfig {
   std::vector<int64_t> token_indices = {};
   ModuleNames target_modules = {};
@@ -477,6 +534,62 @@ struct PromptEncoderConfig {
   std::optional<int64_t> encoder_hidden_size = {};
   int64_t encoder_num_layers = 2;
   double encoder_dropout = 0;
+  std::vector<std::string> modules_to_save = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
+/// One prompt for all tasks, times a low-rank matrix of each row's own task.
+struct MultitaskPromptTuningConfig {
+  std::optional<int64_t> num_virtual_tokens = {};
+  std::optional<int64_t> token_dim = {};
+  std::optional<int64_t> num_transformer_submodules = {};
+  std::optional<int64_t> num_attention_heads = {};
+  std::optional<int64_t> num_layers = {};
+  std::string prompt_tuning_init = "RANDOM";  ///< or "TEXT", "AVERAGE_SOURCE_TASKS", "EXACT_SOURCE_TASK", ...
+  std::string prompt_tuning_init_text = {};
+  std::string tokenizer_name_or_path = {};
+  /// What training on source tasks left (.safetensors), and which of its tasks.
+  std::string prompt_tuning_init_state_dict_path = {};
+  int64_t prompt_tuning_init_task = 0;
+  int64_t num_ranks = 1;
+  int64_t num_tasks = 1;
+  std::vector<std::string> modules_to_save = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
+/// A prompt made of tokens, each of which may move a little; the number of virtual tokens is theirs.
+struct CPTConfig {
+  std::optional<int64_t> num_virtual_tokens = {};
+  std::optional<int64_t> token_dim = {};
+  std::optional<int64_t> num_transformer_submodules = {};
+  std::optional<int64_t> num_attention_heads = {};
+  std::optional<int64_t> num_layers = {};
+  std::vector<int64_t> cpt_token_ids = {};
+  std::vector<int64_t> cpt_mask = {};
+  std::vector<int64_t> cpt_tokens_type_mask = {};
+  std::string opt_weighted_loss_type = "none";  ///< or "decay"
+  double opt_loss_decay_factor = 1;
+  double opt_projection_epsilon = 0.1;
+  double opt_projection_format_epsilon = 0.1;
+  std::string tokenizer_name_or_path = {};
+  std::vector<std::string> modules_to_save = {};
+  std::string task_type = {};
+
+  operator AdapterConfig() const;
+};
+
+/// Keys and values themselves; the first tokens stay as they are.
+struct CartridgeConfig {
+  std::optional<int64_t> num_virtual_tokens = {};
+  std::optional<int64_t> token_dim = {};
+  std::optional<int64_t> num_transformer_submodules = {};
+  std::optional<int64_t> num_attention_heads = {};
+  std::optional<int64_t> num_layers = {};
+  int64_t num_frozen_tokens = 1;
   std::vector<std::string> modules_to_save = {};
   std::string task_type = {};
 

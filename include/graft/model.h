@@ -33,6 +33,11 @@ struct ModelInputs {
   at::Tensor decoder_input_ids = {};
   at::Tensor decoder_attention_mask = {};  ///< [batch, targets] of 0/1; with a cache [batch, seen + targets]
   std::shared_ptr<KVCache> past_key_values = {};
+  // What adapters ask for; a model without such adapters takes none of them.
+  at::Tensor task_ids = {};  ///< [batch]: each row's task (POLY, MULTITASK_PROMPT_TUNING)
+  /// [batch]: on how many of the last tokens of each row an aLoRA works; found in input_ids where absent.
+  at::Tensor alora_offsets = {};
+  at::Tensor input_type_mask = {};  ///< [batch, seq]: CPT's kinds of tokens; all are of the loss where absent
 
   /// How many tokens a row has, beside those a cache holds.
   int64_t new_tokens() const {
@@ -57,7 +62,8 @@ struct Leaves<ModelInputs> {
   static void visit(ModelInputs& inputs, LeafVisitor& visitor) {
     visit_leaves(visitor, inputs.input_ids, inputs.inputs_embeds, inputs.attention_mask, inputs.position_ids,
                  inputs.token_type_ids, inputs.pixel_values, inputs.labels, inputs.decoder_input_ids,
-                 inputs.decoder_attention_mask);
+                 inputs.decoder_attention_mask, inputs.task_ids, inputs.alora_offsets,
+                 inputs.input_type_mask);
     visitor.fixed(inputs.past_key_values != nullptr);
     if (inputs.past_key_values)
       inputs.past_key_values = inputs.past_key_values->visited(visitor, inputs.new_tokens());

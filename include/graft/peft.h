@@ -53,18 +53,32 @@ struct CombineOptions {
   std::optional<double> svd_clamp = {};        ///< a quantile to clip both factors at
 };
 
-/// What a prompt method puts before the input of a call: one of the two, or neither.
+/// What a prompt method puts before the input of a call: one of the first two, or neither.
 struct VirtualTokens {
-  at::Tensor embeddings = {};  ///< [tokens, width]
+  at::Tensor embeddings = {};  ///< [tokens, width], or [batch, tokens, width] where rows have their own
   at::Tensor prefix = {};      ///< [2 * layers, heads, tokens, head_dim]: each layer's keys, then its values
+  // CPT's tokens are of the loss, too: their ids, their kinds, and by how much each example before the last
+  // counts less than the one after it.
+  at::Tensor ids = {}, kinds = {};  ///< [tokens]
+  at::Tensor decay = {};            ///< one number
 
   bool any() const { return embeddings.defined() || prefix.defined(); }
 };
 template <>
 struct Leaves<VirtualTokens> {
   static void visit(VirtualTokens& tokens, LeafVisitor& visitor) {
-    visit_leaves(visitor, tokens.embeddings, tokens.prefix);
+    visit_leaves(visitor, tokens.embeddings, tokens.prefix, tokens.ids, tokens.kinds, tokens.decay);
   }
+};
+
+/// What adapters are told of a call's rows, beside which of them serves which.
+struct RowData {
+  at::Tensor last = {};      ///< [batch, slots]: on how many of a row's last tokens an aLoRA works
+  at::Tensor task_ids = {};  ///< [batch]
+};
+template <>
+struct Leaves<RowData> {
+  static void visit(RowData& data, LeafVisitor& visitor) { visit_leaves(visitor, data.last, data.task_ids); }
 };
 
 class CompiledPeftModel;
@@ -80,7 +94,8 @@ class PeftModel : public torch::nn::Module {
     return forward(inputs, call);
   }
 
-  /// The same for as long as this object lives: no lock is needed for it.
+  /// The same for as long as this object lives: no lock is needed for it. (But for a first adapter with
+  /// `layer_replication`, which makes another of its blocks.)
   const std::shared_ptr<PreTrainedModel>& base_model() const { return model_; }
 
   /// A fresh adapter by that configuration. The first becomes the active one.
@@ -150,6 +165,12 @@ class PeftModel : public torch::nn::Module {
   AdapterConfig peft_config(const std::string& name) const;
   /// How many tokens a prompt method puts before the input of such a call, and so into its cache; 0: none.
   int64_t num_virtual_tokens(const AdapterCall& call = {}) const;
+  /// How many tokens such a call may have in its rows, where an adapter was made after
+  /// resize_token_embeddings(); none: the model's own vocabulary.
+  std::optional<int64_t> vocab_size(const AdapterCall& call = {}) const;
+  /// On how many of the last tokens of each row its aLoRA works, [batch]: what a call that continues these
+  /// rows needs to be told as ModelInputs::alora_offsets. Undefined where none is at work.
+  at::Tensor alora_offsets(const at::Tensor& input_ids, const AdapterCall& call = {}) const;
   /// An adapter's tensors under their names in its file.
   NamedTensors state_dict(const std::string& name) const;
   /// Those of them that training changes.
@@ -182,7 +203,7 @@ class CompiledPeftModel {
   enum class History : uint8_t { of_the_program, of_eager_code, none };
   History history_of(const AdapterCall& call) const;
   std::shared_ptr<PeftModel> model_;
-  Compiled<ModelOutput(const ModelInputs&, const at::Tensor&, const VirtualTokens&,
+  Compiled<ModelOutput(const ModelInputs&, const at::Tensor&, const VirtualTokens&, const RowData&,
                        const std::optional<std::vector<int64_t>>&)>
       compiled_;
   bool eager_;  // nothing to compile for: only the chosen rows are computed

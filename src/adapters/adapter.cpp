@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "adapters/methods/lora_variants.h"
 #include "adapters/methods/trainable_tokens.h"
 #include "adapters/prompt.h"
 #include "adapters/prompt_config.h"
 #include "adapters/replacement.h"
+#include "adapters/tying.h"
 #include "graft/error.h"
 #include "support/log.h"
 #include "support/regex.h"
@@ -48,30 +51,6 @@ void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
                     "\" matches no adapted layer and has no effect");
     }
   }
-}
-
-/// PEFT's "ensure_weight_tying": layers with one weight get one adapter. Trainable tokens are so in any case;
-/// with anything else it would be left undone here.
-void check_tying(const Adapter& adapter, const Method& method, const PreTrainedModel& model) {
-  if (!find_field(method, "ensure_weight_tying") || !adapter.config.boolean("ensure_weight_tying")) return;
-  const auto layers = weighted_layers(model);
-  for (const auto& placed : adapter.parts)
-    for (const auto& other : layers) {
-      if (other.path == placed.target.path || !other.layer->weight.defined() ||
-          !other.layer->weight.is_same(placed.target.layer->weight))
-        continue;
-      const auto follows = [&](const Adapter::Placed& each) {  // it has no tokens of its own
-        return each.type == "trainable_tokens" && each.part->entries().empty();
-      };
-      const bool one =
-          follows(placed) || std::any_of(adapter.parts.begin(), adapter.parts.end(), [&](const auto& each) {
-            return each.target.path == other.path && follows(each);
-          });
-      if (!one)
-        throw ConfigError("[adapters] \"ensure_weight_tying\" asks for one adapter on \"" +
-                          placed.target.path + "\" and \"" + other.path +
-                          "\", which share their weight: graft does that for trainable tokens only");
-    }
 }
 
 /// With bias="all" a layer in "modules_to_save" has its own bias already, which is no change of the base's;
@@ -216,16 +195,62 @@ Draws draws_of(const AdapterConfig& config, const Method& method) {
 
 }  // namespace
 
+namespace {
+
+void add_named_weights(Adapter& adapter, const Method& method, const PreTrainedModel& model,
+                       const std::function<PartBuild(const Target&)>& build) {
+  for (const auto& target : method.named_weights(adapter.config, model)) {
+    if (std::any_of(adapter.parts.begin(), adapter.parts.end(),
+                    [&](const auto& each) { return each.target.path == target.path; }))
+      throw ConfigError(
+          "[adapters] \"" + target.path +
+          "\" is meant by \"target_parameters\" and by \"target_modules\" (or its default): name it in "
+          "one, and set \"target_modules\" to [] where it is to name nothing");
+    auto made = build(target);
+    made.parameter = ".weight";
+    auto part = method.weight_part(made);
+    part->to_one_dtype();
+    adapter.parts.push_back({target, std::string(method.type), std::move(part)});
+  }
+}
+
+/// Tables of tokens that have grown since the base was made, and how many tokens the adapter knows with them.
+void add_resized(Adapter& adapter, const PreTrainedModel& model,
+                 const std::function<PartBuild(const Target&)>& build) {
+  for (const auto& target : weighted_layers(model)) {
+    if (!is_token_table(build(target))) continue;
+    const auto has_own = [&](const auto& each) {
+      return each.target.path == target.path && each.type != "bias";
+    };
+    if (std::any_of(adapter.parts.begin(), adapter.parts.end(), has_own)) continue;
+    if (auto part = resized_part(build(target)))
+      adapter.parts.push_back({target, "modules_to_save", std::move(part)});
+  }
+  for (const auto& placed : adapter.parts)
+    if (const auto rows = resized_rows(*placed.part)) {
+      const bool embeds = placed.target.layer->kind() == nn::LayerKind::embedding;
+      (embeds ? adapter.tokens_in : adapter.tokens_out) = rows;
+    }
+}
+
+}  // namespace
+
 std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterConfig& given,
                                        const PreTrainedModel& model, TensorSource& source) {
   const auto& method = find_method(given.peft_type());
-  const auto targeted = with_targets(with_head(given), model);
+  const bool ties = find_field(method, "ensure_weight_tying") && given.boolean("ensure_weight_tying");
+  const auto named = with_targets(with_head(given), model);
+  const auto tying = ties ? with_tied_names(named, model) : TiedNames{named};
+  const auto& targeted = tying.config;
   const auto config = method.prompt     ? with_model_sizes(targeted, model)
                       : method.complete ? method.complete(targeted, model.config().model_type(), source)
                                         : targeted;
   auto adapter = std::make_unique<Adapter>(Adapter{.name = name, .config = config});
   adapter->draws = draws_of(config, method);
-  const auto layers = method.on_layers() ? adapted_layers(config, model) : std::vector<Target>();
+  adapter->invocation = invocation_tokens(config);
+  const auto layers = method.layers        ? method.layers(config, model)
+                      : method.on_layers() ? adapted_layers(config, model)
+                                           : std::vector<Target>();
   warn_of_idle_patterns(config, method, layers);
   if (method.shared) {
     std::vector<nn::WeightedLayer*> bare;
@@ -236,6 +261,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   if (method.prompt) adapter->shared = method.prompt({config, model, source});
   const auto build = [&](const Target& target) {
     PartBuild part{config, *target.layer, target.path, source, adapter->shared.get()};
+    part.model = &model;
     if (!method.on_layers()) part.root = "base_model.";  // PEFT wraps no tuner around the model
     return part;
   };
@@ -267,10 +293,12 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     part->to_one_dtype();
     return part;
   };
+  const auto tied = method.tied ? method.tied : tying.targets ? tied_lora_part : nullptr;
   for (const auto& target : layers)
-    if (!method.tied || !shares_embedding(*target.layer, layers))
+    if (!tied || !shares_embedding(*target.layer, layers))
       adapter->parts.push_back({target, std::string(method.type), own_part(target)});
-  if (method.tied) add_tied(std::string(method.type), method.tied);
+  if (method.named_weights) add_named_weights(*adapter, method, model, build);
+  if (tied) add_tied(std::string(method.type), tied);
   const auto saved = saved_layers(config, model);
   if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";
@@ -285,16 +313,19 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     }
   }
   for (const auto& target : saved) {
+    if (tying.saved && shares_embedding(*target.layer, saved)) continue;
     auto part = replacement_part(build(target));
     part->to_one_dtype();
     adapter->parts.push_back({target, "modules_to_save", std::move(part)});
   }
+  if (tying.saved) add_tied("modules_to_save", tied_replacement_part);
+  add_resized(*adapter, model, build);
   if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
     for (const auto& [target, indices] : token_targets(config, model))
       adapter->parts.push_back({target, "trainable_tokens", tokens_part(build(target), indices)});
     add_tied("trainable_tokens", tied_tokens_part);
   }
-  check_tying(*adapter, method, model);
+  if (ties) check_tying(*adapter, model);
   return adapter;
 }
 

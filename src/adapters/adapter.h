@@ -22,6 +22,11 @@ struct Adapter {
   std::optional<size_t> slot = {};
   size_t number = 0;  ///< tells what its parts share from others' in the module tree
   bool trainable = true;
+  /// aLoRA's, from which on it works in a row.
+  std::vector<int64_t> invocation = {};
+  /// Its own numbers of tokens, where it was made after resize_token_embeddings(): that it knows, that it
+  /// gives.
+  std::optional<int64_t> tokens_in = {}, tokens_out = {};
   Draws draws = Draws::never;  ///< random numbers
   double scale = 1;            ///< what scale_adapter() multiplied it by
   /// Changes when the adapter goes from its slot: a program that took it by its name has the slot built in.

@@ -87,6 +87,19 @@ void check_value(const std::string& label, const Field& field, const json& value
     return;
   }
   if (field.name == "modules_to_save" && value.is_string()) wrong("a list of strings");
+  if (!field.parts.empty()) {
+    if (!value.is_null() && !value.is_object()) wrong("an object");
+    for (const auto& [name, part] : value.items()) {
+      const auto is_it = [&name = name](const Field& each) { return each.name == name; };
+      const auto known = std::find_if(field.parts.begin(), field.parts.end(), is_it);
+      const auto inside = label + ": \"" + std::string(field.name) + '"';
+      if (known != field.parts.end())
+        check_value(inside, *known, part);
+      else if (!is_empty(part))
+        throw ConfigError("[adapters] " + inside + ": \"" + name + "\" is " + part.dump() +
+                          ", and there is no such field");
+    }
+  }
   if (field.rule == Field::Rule::any) return;
   // One of several words is needed; elsewhere whoever reads the field says what null means.
   const bool needed = !field.allowed.empty() && !field.fallback.is_null();
@@ -119,7 +132,11 @@ void check_targets(const std::string& label, const AdapterConfig& config) {
     throw ConfigError("[adapters] " + label + ": " + what);
   };
   const auto targets = config.modules("target_modules");
-  if (config.is_list("target_modules") && targets.empty())
+  const auto& fields = adapters::find_method(config.peft_type()).fields;
+  const bool has_parameters = std::any_of(fields.begin(), fields.end(),
+                                          [](const Field& f) { return f.name == "target_parameters"; }) &&
+                              config.has("target_parameters");
+  if (config.is_list("target_modules") && targets.empty() && !has_parameters)
     refuse("\"target_modules\" is an empty list: name the layers to adapt, or leave it out");
   for (const char* field : {"layers_to_transform", "layers_pattern"})
     if (targets.pattern() && config.has(field))
@@ -255,6 +272,7 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> AdapterConfig::lists(s
   return all;
 }
 
+std::string AdapterConfig::text(std::string_view field) const { return state_->get(field).dump(); }
 bool AdapterConfig::is_string(std::string_view field) const { return state_->get(field).is_string(); }
 bool AdapterConfig::is_object(std::string_view field) const { return state_->get(field).is_object(); }
 bool AdapterConfig::is_list(std::string_view field) const { return state_->get(field).is_array(); }

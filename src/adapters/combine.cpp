@@ -72,6 +72,15 @@ void check(const WeightedSource& source) {
   if (source.config.boolean("lora_bias")) refuse("has \"lora_bias\"");
   if (source.config.string("bias") != "none") refuse("brings biases of its own");
   if (source.config.has("modules_to_save")) refuse("has \"modules_to_save\"");
+  for (const char* field : {"alora_invocation_tokens", "target_parameters"})
+    if (source.config.has(field)) refuse("has \"" + std::string(field) + '"');
+  for (const char* field : {"use_bdlora", "kasa_config", "velora_config", "monteclora_config"})
+    if (source.config.is_object(field)) refuse("has \"" + std::string(field) + '"');
+  const bool on_embedding = std::any_of(source.tensors.begin(), source.tensors.end(), [](const auto& each) {
+    return each.first.ends_with("lora_embedding_A");
+  });
+  if (source.config.boolean("ensure_weight_tying") && on_embedding)
+    refuse("is one with the output layer's (\"ensure_weight_tying\")");
   if (source.config.is_string("init_lora_weights")) {
     const auto init = source.config.string("init_lora_weights");
     if (init.starts_with("pissa") || init == "olora")

@@ -45,14 +45,11 @@ CompiledPeftModel::CompiledPeftModel(std::shared_ptr<PeftModel> model, const Com
     : model_(std::move(model)),
       compiled_(compile(
           [peft = model_.get()](const ModelInputs& inputs, const at::Tensor& gates,
-                                const VirtualTokens& prompt,
+                                const VirtualTokens& prompt, const RowData& rows,
                                 const std::optional<std::vector<int64_t>>& parts) {
             const auto& state = *peft->state_;
-            const auto routing = routing_by(state.routing.get(), gates, state.next_slot, parts);
-            const nn::WithCallContext context(routing);
-            auto out = peft->model_->forward(adapters::with_virtual_tokens(prompt, inputs, *peft->model_));
-            peft->state_->add_penalties(out, *routing);
-            return out;
+            return state.run(inputs, routing_by(state.routing.get(), gates, state.next_slot, parts), rows,
+                             prompt);
           },
           options, {model_->state_->program})),
       eager_(options.backend == Backend::eager) {
@@ -136,7 +133,9 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
   if (eager_) return model_->forward(inputs, call);
   {
     const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
-    const auto prompt = model_->state_->virtual_tokens(call.adapter_names);
+    const auto& state = *model_->state_;
+    const auto rows = state.row_data(inputs);
+    const auto prompt = state.virtual_tokens(call.adapter_names, inputs.task_ids);
     auto table = gates(inputs, call);
     const auto parts = taking_part(table);
     const auto history = parts ? History::of_the_program : history_of(call);
@@ -146,9 +145,15 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
                into_cache = prompt.any() && inputs.past_key_values;
     if (!mixed && history != History::of_eager_code && (!into_cache || inputs.past_key_values->seen() > 0)) {
       table = parts ? at::Tensor() : on_device(table, model_->base_model()->device());
-      auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, inputs, *model_->model_), table,
-                                        {}, parts)
-                            : compiled_(inputs, table, prompt, parts);
+      auto own = adapters::without_row_data(inputs);
+      own.input_type_mask = inputs.input_type_mask;  // of the loss, which is the program's
+      auto out = into_cache ? compiled_(adapters::with_virtual_tokens(prompt, own, *model_->model_), table,
+                                        {}, rows, parts)
+                            : compiled_(own, table, prompt, rows, parts);
+      // A program in which some adapter knows more tokens than others has logits for all of them.
+      if (const auto tokens = state.most_tokens(call.adapter_names, /*out=*/true);
+          tokens && out.logits.defined() && out.logits.size(-1) > *tokens)
+        out.logits = out.logits.narrow(-1, 0, *tokens);
       if (history == History::none)
         for (auto* tensor : {&out.loss, &out.logits, &out.last_hidden_state, &out.pooler_output})
           if (tensor->defined()) *tensor = tensor->detach();
@@ -163,8 +168,12 @@ std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterC
   const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
   const auto table = gates(inputs, call);
   const auto parts = taking_part(table);
-  return compiled_.explain(inputs, on_device(table, model_->base_model()->device()),
-                           model_->state_->virtual_tokens(call.adapter_names), parts, level);
+  const auto& state = *model_->state_;
+  auto own = adapters::without_row_data(inputs);
+  own.input_type_mask = inputs.input_type_mask;
+  return compiled_.explain(own, on_device(table, model_->base_model()->device()),
+                           state.virtual_tokens(call.adapter_names, inputs.task_ids), state.row_data(inputs),
+                           parts, level);
 }
 
 CompiledPeftModel compile(const std::shared_ptr<PeftModel>& model, const CompileOptions& options) {

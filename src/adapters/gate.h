@@ -29,6 +29,14 @@ class Gate {
   /// The mean of x, which was computed from part(), over all dimensions but the last: of the adapter's rows
   /// only. Zero where it works for none.
   at::Tensor mean(const at::Tensor& x) const;
+  /// What the call says of its rows, all of them: on how many of its last tokens an aLoRA works, and its
+  /// task. [batch]; undefined where nothing is said.
+  void tell(at::Tensor last, at::Tensor tasks) {
+    last_ = std::move(last);
+    tasks_ = std::move(tasks);
+  }
+  const at::Tensor& last() const { return last_; }
+  const at::Tensor& tasks() const { return tasks_; }
   bool is_all() const { return !index_.defined() && !table_.defined(); }
 
   /// The routing table and the slot of a gate that is data; undefined for others.
@@ -37,7 +45,7 @@ class Gate {
 
  private:
   at::Tensor mask_over(const at::Tensor& x) const;
-  at::Tensor index_, table_;
+  at::Tensor index_, table_, last_, tasks_;
   int64_t batch_ = 0, slot_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "adapters/part.h"
 #include "adapters/schema.h"
+#include "graft/model.h"
 
 namespace graft::adapters {
 
@@ -12,6 +13,12 @@ class Prompt;
 
 /// When an adapter draws random numbers, beside what it drops out.
 enum class Draws : uint8_t { never, in_training, always };
+
+/// A layer by its path in the model.
+struct Target {
+  std::string path;
+  std::shared_ptr<nn::WeightedLayer> layer;
+};
 
 struct Method {
   std::string_view type;  ///< PEFT's name, "LORA"
@@ -29,6 +36,12 @@ struct Method {
   void (*check)(const AdapterConfig&) = nullptr;
   /// Fills in what depends on the model's type, beside the targets, and what the adapter's tensors decide.
   AdapterConfig (*complete)(const AdapterConfig&, std::string_view model_type, const TensorSource&) = nullptr;
+  /// The layers that the method is put on, where target_modules names something else than those; null: what
+  /// target_modules says.
+  std::vector<Target> (*layers)(const AdapterConfig&, const PreTrainedModel&) = nullptr;
+  /// Layers whose weights the configuration names one by one, and the part on such a layer; null: none.
+  std::vector<Target> (*named_weights)(const AdapterConfig&, const PreTrainedModel&) = nullptr;
+  std::shared_ptr<Part> (*weight_part)(const PartBuild&) = nullptr;
   /// What the parts share; made before them. `layers` are the adapted ones, in the model's order.
   std::shared_ptr<Shared> (*shared)(const AdapterConfig&, const std::vector<nn::WeightedLayer*>& layers,
                                     TensorSource&) = nullptr;
@@ -40,6 +53,8 @@ struct Method {
   std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
 
   Draws (*draws)(const AdapterConfig&) = nullptr;  ///< null: never
+  /// It asks for `task_ids`.
+  bool takes_tasks = false;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

@@ -44,7 +44,8 @@ std::string PartBuild::key(std::string_view suffix) const {
 
 double PartBuild::by_pattern(std::string_view field, double fallback) const {
   for (const auto& [pattern, value] : config.pattern(field))
-    if (Regex("(.*\\.)?(" + pattern + ")$", "[adapters] \"" + std::string(field) + "\"").matches_start(path))
+    if (Regex("(.*\\.)?(" + pattern + ")$", "[adapters] \"" + std::string(field) + "\"")
+            .matches_start(path + std::string(parameter)))
       return value;
   return fallback;
 }

@@ -5,6 +5,7 @@
 
 #include "adapters/gate.h"
 #include "graft/adapter_config.h"
+#include "graft/model.h"
 #include "graft/safetensors.h"
 #include "nn/weighted.h"
 #include "support/trained_at_times.h"
@@ -50,6 +51,9 @@ struct PartBuild {
   Shared* shared = nullptr;
   /// What PEFT's names of the model's own modules start with.
   std::string_view root = "base_model.model.";
+  const PreTrainedModel* model = nullptr;
+  /// Of the layer's parameters, where the configuration names one: ".weight".
+  std::string_view parameter = "";
 
   bool fresh() const { return source.fresh(); }
   /// In [out, in] for a linear layer of either spelling.

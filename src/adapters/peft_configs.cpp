@@ -40,6 +40,21 @@ json value_of(const std::optional<T>& value) {
     return value ? json(*value) : json();
 }
 json value_of(const std::string& text) { return text.empty() ? json() : json(text); }
+json value_of(const std::optional<VeloraConfig>& config) {
+  if (!config) return {};
+  return {{"num_groups", config->num_groups}, {"scale", config->scale}, {"init_type", config->init_type}};
+}
+json value_of(const std::optional<BdLoraConfig>& config) {
+  if (!config) return {};
+  return {{"target_modules_bd_a", config->target_modules_bd_a},
+          {"target_modules_bd_b", config->target_modules_bd_b},
+          {"nblocks", config->nblocks},
+          {"match_strict", config->match_strict}};
+}
+json value_of(const std::optional<KasaConfig>& config) {
+  if (!config) return {};
+  return {{"beta", config->beta}, {"gamma", config->gamma}};
+}
 template <class T>
 json value_of(const std::vector<T>& list) {
   return list.empty() ? json() : json(list);
@@ -72,7 +87,8 @@ AdapterConfig from_fields(std::string_view label, std::string_view type, std::st
 GRAFT_CONFIG(LoraConfig, "LORA", r, target_modules, exclude_modules, lora_alpha, lora_dropout, bias,
              use_rslora, use_dora, lora_bias, fan_in_fan_out, init_lora_weights, rank_pattern, alpha_pattern,
              layers_to_transform, layers_pattern, modules_to_save, task_type, trainable_token_indices,
-             ensure_weight_tying)
+             ensure_weight_tying, alora_invocation_tokens, target_parameters, layer_replication, use_bdlora,
+             velora_config, kasa_config)
 GRAFT_CONFIG(AdaLoraConfig, "ADALORA", init_r, target_r, tinit, tfinal, deltaT, beta1, beta2, orth_reg_weight,
              total_step, target_modules, exclude_modules, lora_alpha, lora_dropout, bias, fan_in_fan_out,
              init_lora_weights, layers_to_transform, layers_pattern, modules_to_save, task_type,
@@ -155,6 +171,9 @@ GRAFT_CONFIG(OSFConfig, "OSF", effective_rank, target_modules, rank_pattern, ini
 GRAFT_CONFIG(FrodConfig, "FROD", target_modules, projection_prng_key, save_projection, frod_dropout,
              fan_in_fan_out, bias, init_weights, layers_to_transform, layers_pattern, sparse_rate,
              regularization_alpha, progressbar, modules_to_save, task_type)
+GRAFT_CONFIG(PolyConfig, "POLY", r, target_modules, exclude_modules, init_weights, poly_type, n_tasks,
+             n_skills, n_splits, modules_to_save, task_type)
+GRAFT_CONFIG(AdaptionPromptConfig, "ADAPTION_PROMPT", target_modules, adapter_len, adapter_layers, task_type)
 GRAFT_CONFIG(TrainableTokensConfig, "TRAINABLE_TOKENS", token_indices, target_modules, init_weights,
              task_type)
 GRAFT_CONFIG(PromptTuningConfig, "PROMPT_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,
@@ -166,5 +185,15 @@ GRAFT_CONFIG(PrefixTuningConfig, "PREFIX_TUNING", num_virtual_tokens, token_dim,
 GRAFT_CONFIG(PromptEncoderConfig, "P_TUNING", num_virtual_tokens, token_dim, num_transformer_submodules,
              num_attention_heads, num_layers, encoder_reparameterization_type, encoder_hidden_size,
              encoder_num_layers, encoder_dropout, modules_to_save, task_type)
+GRAFT_CONFIG(MultitaskPromptTuningConfig, "MULTITASK_PROMPT_TUNING", num_virtual_tokens, token_dim,
+             num_transformer_submodules, num_attention_heads, num_layers, prompt_tuning_init,
+             prompt_tuning_init_text, tokenizer_name_or_path, prompt_tuning_init_state_dict_path,
+             prompt_tuning_init_task, num_ranks, num_tasks, modules_to_save, task_type)
+GRAFT_CONFIG(CPTConfig, "CPT", num_virtual_tokens, token_dim, num_transformer_submodules, num_attention_heads,
+             num_layers, cpt_token_ids, cpt_mask, cpt_tokens_type_mask, opt_weighted_loss_type,
+             opt_loss_decay_factor, opt_projection_epsilon, opt_projection_format_epsilon,
+             tokenizer_name_or_path, modules_to_save, task_type)
+GRAFT_CONFIG(CartridgeConfig, "CARTRIDGE", num_virtual_tokens, token_dim, num_transformer_submodules,
+             num_attention_heads, num_layers, num_frozen_tokens, modules_to_save, task_type)
 
 }  // namespace graft

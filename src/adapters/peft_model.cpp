@@ -3,6 +3,7 @@
 
 #include "adapters/adapter.h"
 #include "adapters/methods/adalora.h"
+#include "adapters/methods/lora.h"
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
 #include "graft/error.h"
@@ -41,14 +42,21 @@ PeftModel::~PeftModel() = default;
 
 ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
   const Shared lock(state_->guard);
-  const auto routing = call.adapter_names.empty()
-                           ? state_->routing->get()
-                           : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
-  const nn::WithCallContext context(routing);
-  auto out = model_->forward(
-      adapters::with_virtual_tokens(state_->virtual_tokens(call.adapter_names), inputs, *model_));
-  state_->add_penalties(out, *routing);
-  return out;
+  const auto chosen = call.adapter_names.empty()
+                          ? state_->routing->get()
+                          : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
+  const auto rows = state_->row_data(inputs);  // first: it checks what the prompt is given
+  return state_->run(inputs, chosen, rows, state_->virtual_tokens(call.adapter_names, inputs.task_ids));
+}
+
+at::Tensor PeftModel::alora_offsets(const at::Tensor& input_ids, const AdapterCall& call) const {
+  const Shared lock(state_->guard);
+  return state_->alora_offsets(input_ids, call.adapter_names);
+}
+
+std::optional<int64_t> PeftModel::vocab_size(const AdapterCall& call) const {
+  const Shared lock(state_->guard);
+  return state_->most_tokens(call.adapter_names, /*out=*/false);
 }
 
 int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
@@ -60,15 +68,26 @@ int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
 void PeftModel::add_adapter(const std::string& name, const AdapterConfig& config) {
   const Exclusive lock(state_->guard);
   state_->check_new(name);
-  adapters::FreshSource source;
-  auto adapter = adapters::build_adapter(name, config, *model_, source);
-  adapter->trainable = !config.boolean("inference_mode");
-  state_->add(std::move(adapter));
+  state_->with_layers_of(config, [&] {
+    adapters::FreshSource source;
+    auto adapter = adapters::build_adapter(name, config, *model_, source);
+    adapter->trainable = !config.boolean("inference_mode");
+    state_->add(std::move(adapter));
+  });
 }
 
 void PeftModel::load_adapter(const fs::path& dir, const std::string& name,
                              const LoadAdapterOptions& options) {
   std::unique_ptr<adapters::Adapter> adapter;
+  if (const auto config = AdapterConfig::from_pretrained(dir); !adapters::repeated_layers(config).empty()) {
+    const Exclusive lock(state_->guard);
+    state_->check_new(name);
+    return state_->with_layers_of(config, [&] {
+      adapter = read_adapter(dir, name, *model_, options.dtype);
+      adapter->trainable = options.is_trainable;
+      state_->add(std::move(adapter));
+    });
+  }
   {
     const Shared lock(state_->guard);  // calls continue while the file is read
     state_->check_new(name);
@@ -84,10 +103,12 @@ void PeftModel::add_from_tensors(const std::string& name, const AdapterConfig& c
                                  const NamedTensors& tensors) {
   const Exclusive lock(state_->guard);
   state_->check_new(name);
-  adapters::GivenSource source(tensors, "\"" + name + "\"");
-  auto adapter = adapters::build_adapter(name, config, *model_, source);
-  source.finish(*model_);
-  state_->add(std::move(adapter));
+  state_->with_layers_of(config, [&] {
+    adapters::GivenSource source(tensors, "\"" + name + "\"");
+    auto adapter = adapters::build_adapter(name, config, *model_, source);
+    source.finish(*model_);
+    state_->add(std::move(adapter));
+  });
 }
 
 void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
@@ -100,6 +121,7 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
   {
     const Shared lock(state_->guard);  // calls continue while the file is read
     check();
+    state_->check_layers_of(AdapterConfig::from_pretrained(dir));
     adapter = read_adapter(dir, name, *model_, {});
   }
   const Exclusive lock(state_->guard);
@@ -110,6 +132,7 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
 
 void PeftModel::reserve(size_t count, const AdapterConfig& config) {
   const Exclusive lock(state_->guard);
+  state_->check_layers_of(config);
   for (size_t i = 0; i < count; ++i) {
     adapters::FreshSource source;
     auto adapter = adapters::build_adapter("", config, *model_, source);
@@ -117,6 +140,7 @@ void PeftModel::reserve(size_t count, const AdapterConfig& config) {
     state_->attach(*adapter);
     state_->vacant.push_back(std::move(adapter));
   }
+  state_->refresh_versions();
 }
 
 void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const {

@@ -7,7 +7,11 @@
 #include <map>
 #include <set>
 
+#include "adapters/method.h"
+#include "adapters/methods/lora.h"
+#include "adapters/prompted_call.h"
 #include "graft/error.h"
+#include "models/repeated_layers.h"
 #include "support/log.h"
 
 namespace graft {
@@ -90,6 +94,16 @@ void PeftModel::State::refresh_versions() {
     if (adapter->slot && adapter->trainable && adapter->shared && adapter->shared->has_penalty())
       penalties += std::to_string(*adapter->slot) + " ";
   versions.penalties->becomes(penalties);
+  invocations.clear();
+  std::string tokens;
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list) {
+      if (adapter->invocation.empty() || !adapter->slot) continue;
+      invocations.push_back({*adapter->slot, adapter->invocation});
+      tokens += std::to_string(*adapter->slot) + ":";
+      for (const auto token : adapter->invocation) tokens += std::to_string(token) + " ";
+    }
+  versions.invocations->becomes(tokens);
 }
 
 void PeftModel::State::check_together(const std::vector<std::string>& names) const {
@@ -118,6 +132,35 @@ void PeftModel::State::check_new(const std::string& name) const {
     throw UsageError("[adapters] \"" + name + "\" is not a valid name for an adapter: " +
                      (name.empty() ? "it is empty" : "it stands for the base model"));
   if (find(name)) throw UsageError("[adapters] there is an adapter \"" + name + "\" already");
+}
+
+void PeftModel::State::put_base(const std::shared_ptr<PreTrainedModel>& model) {
+  owner.model_ = owner.replace_module("base_model", model);
+  program->replace_module("base_model", model);
+}
+
+void PeftModel::State::check_layers_of(const AdapterConfig& config) const {
+  if (adapters::repeated_layers(config).empty() || config.text("layer_replication") == repeated) return;
+  throw ConfigError(
+      "[adapters] \"layer_replication\" " + config.text("layer_replication") +
+      " changes the model's blocks, and other adapters or a compiled program go with those that are "
+      "there: such an adapter must come first");
+}
+
+void PeftModel::State::with_layers_of(const AdapterConfig& config, const std::function<void()>& use) {
+  const auto ranges = adapters::repeated_layers(config);
+  if (ranges.empty() || config.text("layer_replication") == repeated) return use();
+  if (!repeated.empty() || !all.empty() || !vacant.empty() || compiled) check_layers_of(config);
+  const auto before = owner.model_;
+  put_base(with_repeated_layers(*before, ranges));
+  repeated = config.text("layer_replication");
+  try {
+    use();
+  } catch (...) {
+    repeated.clear();
+    put_base(before);
+    throw;
+  }
 }
 
 void PeftModel::State::add(std::unique_ptr<Adapter> adapter) {
@@ -203,6 +246,11 @@ bool PeftModel::State::is_merged(const std::string& name) const {
 
 void PeftModel::State::merge(const MergeOptions& options) {
   const auto names = options.adapter_names.empty() ? active : options.adapter_names;
+  if (!repeated.empty())
+    throw UsageError(
+        "[adapters] blocks that \"layer_replication\" repeats share their weights, and such an adapter "
+        "cannot be merged into "
+        "them: keep it as an adapter");
   check_together(names);
   auto wanted = merged;
   for (const auto& name : names) {
@@ -291,9 +339,29 @@ const Adapter* PeftModel::State::prompting(const std::vector<std::string>& names
   return nullptr;
 }
 
-VirtualTokens PeftModel::State::virtual_tokens(const std::vector<std::string>& names) const {
+VirtualTokens PeftModel::State::virtual_tokens(const std::vector<std::string>& names,
+                                               const at::Tensor& task_ids) const {
   const auto* adapter = prompting(names);
-  return adapter ? adapters::as_prompt(adapter->shared)->virtual_tokens() : VirtualTokens();
+  return adapter ? adapters::as_prompt(adapter->shared)->virtual_tokens(task_ids) : VirtualTokens();
+}
+
+RowData PeftModel::State::row_data(const ModelInputs& inputs) const {
+  read_state(versions.invocations, "aLoRA's invocation tokens");
+  const auto asks = [&](auto taken) {
+    return std::any_of(all.begin(), all.end(), [&](const auto& adapter) { return taken(adapter->config); });
+  };
+  const auto method_of = [](const AdapterConfig& config) -> const adapters::Method& {
+    return adapters::find_method(config.peft_type());
+  };
+  const auto refuse = [](const std::string& name) {
+    throw UsageError("[adapters] there are " + name + ", and no adapter asks for them");
+  };
+  if (inputs.task_ids.defined() && !asks([&](const auto& c) { return method_of(c).takes_tasks; }))
+    refuse("task_ids");
+  if (inputs.input_type_mask.defined() && !asks([](const auto& c) { return c.peft_type() == "CPT"; }))
+    refuse("input_type_mask");
+  if (inputs.alora_offsets.defined() && invocations.empty()) refuse("alora_offsets");
+  return adapters::row_data(inputs, invocations, next_slot);
 }
 
 std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::string>& names, int64_t batch,
@@ -310,6 +378,65 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
     by->set(*slot, everywhere ? Gate::all() : Gate::rows(at::tensor(numbers, at::kLong).to(device), batch));
   }
   return by;
+}
+
+ModelOutput PeftModel::State::run(const ModelInputs& inputs, const std::shared_ptr<const Routing>& by,
+                                  const RowData& rows, const VirtualTokens& prompt) const {
+  const bool told = rows.last.defined() || rows.task_ids.defined();
+  const nn::WithCallContext context(told ? by->told(rows) : by);
+  auto& model = *owner.model_;
+  auto out = model.forward(adapters::with_virtual_tokens(prompt, adapters::without_row_data(inputs), model));
+  adapters::put_loss(prompt, inputs, out);
+  add_penalties(out, *by);
+  return out;
+}
+
+at::Tensor PeftModel::State::alora_offsets(const at::Tensor& input_ids,
+                                           const std::vector<std::string>& names) const {
+  const auto of = [&](const std::vector<std::string>& adapters) {
+    at::Tensor found;
+    const Adapter* first = nullptr;
+    for (const auto& name : adapters) {
+      if (name == "__base__" || get(name).invocation.empty()) continue;
+      const auto& adapter = get(name);
+      if (first && first->invocation != adapter.invocation)
+        throw UsageError("[adapters] \"" + first->name + "\" and \"" + name +
+                         "\" have different invocation tokens: generate with one of them at a time");
+      first = &adapter;
+    }
+    return first ? adapters::tokens_since(input_ids, first->invocation) : found;
+  };
+  if (names.empty()) return disabled ? at::Tensor() : of(active);
+  at::Tensor all;
+  for (size_t row = 0; row < names.size(); ++row) {
+    const auto found = of({names[row]});
+    if (!found.defined()) continue;
+    if (!all.defined()) all = at::zeros_like(found);
+    const auto at = static_cast<int64_t>(row);
+    all.slice(0, at, at + 1).copy_(found.slice(0, at, at + 1));
+  }
+  return all;
+}
+
+std::optional<int64_t> PeftModel::State::most_tokens(const std::vector<std::string>& names, bool out) const {
+  const bool resized =
+      std::any_of(all.begin(), all.end(), [](const auto& a) { return a->tokens_in || a->tokens_out; });
+  if (!resized) return {};
+  const auto own = owner.model_->config().optional_integer("vocab_size");
+  const auto working = names.empty() ? (disabled ? std::vector<std::string>() : active) : names;
+  // Beside rows of the base the logits are the base's, too, at least.
+  const bool beside =
+      std::find(working.begin(), working.end(), "__base__") != working.end() || working.empty();
+  std::optional<int64_t> most = beside ? own : std::nullopt;
+  for (const auto& name : working) {
+    if (name == "__base__") continue;
+    const auto& adapter = get(name);
+    const auto its = out ? adapter.tokens_out : adapter.tokens_in;
+    const bool whole = names.empty() && its;  // active for all rows: it replaces the base's
+    if (whole) return its;
+    if (its || own) most = std::max(most.value_or(0), its.value_or(own.value_or(0)));
+  }
+  return most;
 }
 
 void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const {

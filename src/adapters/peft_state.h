@@ -11,9 +11,9 @@ namespace graft {
 int64_t batch_of(const ModelInputs& inputs);
 
 struct PeftModel::State {
-  explicit State(torch::nn::Module& model) : owner(model) {}
+  explicit State(PeftModel& model) : owner(model) {}
 
-  torch::nn::Module& owner;
+  PeftModel& owner;
   /// What a compiled call is bound to: the base model and what parts share. Prompts are not in it: their
   /// tokens come as an input, so that one more of them changes no program.
   std::shared_ptr<torch::nn::Module> program = std::make_shared<torch::nn::Module>("PeftModel");
@@ -25,18 +25,22 @@ struct PeftModel::State {
   mutable FairSharedMutex guard;
   bool compiled = false;  ///< some program knows the slots
   std::vector<std::string> active, merged;
+  std::string repeated;  ///< the base's blocks, as "layer_replication" has them; empty: as they were
   bool disabled = false;
   size_t next_slot = 0, next_number = 0;
   /// Shared with the sites; its address tells this model's routings from others'.
   std::shared_ptr<adapters::DefaultRouting> routing = std::make_shared<adapters::DefaultRouting>();
   /// Of what calls read beside the routing: the active adapters' names, what is merged, the prompt at work,
-  /// and whose penalties are added.
+  /// whose penalties are added, and aLoRA's invocation tokens.
   struct Versions {
     std::shared_ptr<StateVersion> names = std::make_shared<StateVersion>(),
                                   merged = std::make_shared<StateVersion>(),
                                   prompt = std::make_shared<StateVersion>(),
-                                  penalties = std::make_shared<StateVersion>();
+                                  penalties = std::make_shared<StateVersion>(),
+                                  invocations = std::make_shared<StateVersion>();
   } versions;
+  /// Of the slots with an aLoRA, or the place of one.
+  std::vector<adapters::Invocation> invocations;
 
   const adapters::Adapter* find(const std::string& name) const;
   /// UsageError listing the adapters that there are.
@@ -47,6 +51,12 @@ struct PeftModel::State {
   void check_together(const std::vector<std::string>& names) const;
   /// UsageError for a name that is none, or is taken.
   void check_new(const std::string& name) const;
+  /// "layer_replication" gives the model other blocks, for which only the first adapter can ask.
+  /// Calls the function with them; should it throw, the model is what it was.
+  void with_layers_of(const AdapterConfig& config, const std::function<void()>& use);
+  /// ConfigError unless the blocks are those already.
+  void check_layers_of(const AdapterConfig& config) const;
+  void put_base(const std::shared_ptr<PreTrainedModel>& model);
   /// Into a vacant slot that fits, else into a new one.
   void add(std::unique_ptr<adapters::Adapter> adapter);
   /// Puts its parts on their layers, in a new slot.
@@ -68,7 +78,16 @@ struct PeftModel::State {
   /// The adapter that serves this call, if it is a prompt's, else null; `names` are the rows', or none.
   const adapters::Adapter* prompting(const std::vector<std::string>& names) const;
   /// Its tokens.
-  VirtualTokens virtual_tokens(const std::vector<std::string>& names) const;
+  VirtualTokens virtual_tokens(const std::vector<std::string>& names, const at::Tensor& task_ids) const;
+  /// UsageError for data of rows that no adapter asks for.
+  RowData row_data(const ModelInputs& inputs) const;
+  /// The model with these adapters on these rows; `inputs` as the caller gave them.
+  ModelOutput run(const ModelInputs& inputs, const std::shared_ptr<const adapters::Routing>& by,
+                  const RowData& rows, const VirtualTokens& prompt) const;
+  at::Tensor alora_offsets(const at::Tensor& input_ids, const std::vector<std::string>& names) const;
+  /// The most tokens that an adapter of such a call knows, and the most that its rows' logits are of; none
+  /// where the model's own.
+  std::optional<int64_t> most_tokens(const std::vector<std::string>& names, bool out) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;
   std::shared_ptr<const adapters::Routing> by_rows(const std::vector<std::string>& names, int64_t batch,

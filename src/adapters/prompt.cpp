@@ -20,9 +20,12 @@ Prompt::Prompt(const PromptBuild& build, std::shared_ptr<PromptEncoder> encoder)
   encoder_->to(build.model.device());
 }
 
-VirtualTokens Prompt::virtual_tokens() const {
-  const auto all = embeddings();
-  return {.embeddings = all.size(0) == count_ ? all : all.narrow(0, 0, count_)};
+VirtualTokens Prompt::virtual_tokens(const at::Tensor& /*task_ids*/) const {
+  return {.embeddings = of_call(embeddings())};
+}
+
+at::Tensor Prompt::of_call(const at::Tensor& all) const {
+  return all.size(-2) == count_ ? all : all.narrow(-2, 0, count_);
 }
 
 std::vector<Shared::Entry> Prompt::entries() const {

@@ -33,14 +33,16 @@ class Prompt : public Shared {
   /// Trained through an encoder.
   Prompt(const PromptBuild& build, std::shared_ptr<PromptEncoder> encoder);
 
-  /// What a call is given.
-  virtual VirtualTokens virtual_tokens() const;
+  /// What a call is given; `task_ids` are its rows'.
+  virtual VirtualTokens virtual_tokens(const at::Tensor& task_ids) const;
 
   /// The encoder's tensors are in no file; they have PEFT's names in the model, without the adapter's.
   std::vector<Entry> entries() const override;
   NamedTensors saved() const override;
 
  protected:
+  /// [..., total, width]: those of a call, the first ones.
+  at::Tensor of_call(const at::Tensor& all) const;
   at::Tensor embeddings() const { return encoder_ ? encoder_->encode(is_training()) : embeddings_; }
 
  private:

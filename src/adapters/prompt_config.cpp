@@ -57,16 +57,21 @@ std::optional<KeyShape> own_key_shape(const PreTrainedModel& model) {
   if (sizes.model_type() != "falcon") return {};
   const bool grouped = sizes.boolean("new_decoder_architecture", false);
   if (grouped && sizes.integer("num_kv_heads", heads) != heads)
-    throw ConfigError("[adapters] PREFIX_TUNING is not supported on " + model.architecture() +
+    throw ConfigError("[adapters] a prefix is not supported on " + model.architecture() +
                       " with \"num_kv_heads\": PEFT's prefix has keys of its own for each head of a group");
   return KeyShape{grouped || !sizes.boolean("multi_query", true) ? heads : 1,
                   model_size(model, "token_dim") / heads};
 }
 
+/// Methods whose file has keys and values.
+bool is_prefix(const AdapterConfig& config) {
+  return config.peft_type() == "PREFIX_TUNING" || config.peft_type() == "CARTRIDGE";
+}
+
 /// Sizes that are set stay as they are, but for a prefix: it must have the shape of the keys, of which there
 /// may be fewer than queries.
 AdapterConfig fill_sizes(AdapterConfig config, const PreTrainedModel& model) {
-  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  const bool prefix = is_prefix(config);
   const auto& sizes = model.config();
   if (const auto own = prefix ? own_key_shape(model) : std::nullopt; own && !config.has("token_dim"))
     config = with_number(with_number(config, "token_dim", own->heads * own->dim), "num_attention_heads",
@@ -89,7 +94,7 @@ void check_sizes(const AdapterConfig& config, const PreTrainedModel& model) {
   auto unset = config;
   for (const auto field : kSizes) unset = unset.with(field, "null");
   const auto right = fill_sizes(unset, model);
-  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  const bool prefix = is_prefix(config);
   for (const auto field : kSizes)
     if ((prefix || field == "token_dim") && config.integer(field) != right.integer(field))
       throw ConfigError("[adapters] \"" + std::string(field) + "\" is " +
@@ -120,14 +125,31 @@ void check_task(const AdapterConfig& config, const PreTrainedModel& model) {
 /// How many stacks a prompt is for. An encoder's soft prompt may be saved without the decoder's.
 AdapterConfig with_submodules(const AdapterConfig& config, const PreTrainedModel& model) {
   const bool pair = find_architecture(model.architecture()).task == Task::seq2seq_lm;
+  // PEFT's other soft prompts leave the decoder's half unused; this one does not.
+  if (pair && config.peft_type() == "MULTITASK_PROMPT_TUNING" &&
+      (!config.has("num_transformer_submodules") || config.integer("num_transformer_submodules") != 1))
+    throw ConfigError(
+        "[adapters] MULTITASK_PROMPT_TUNING with a prompt for the decoder, too, is not supported: set "
+        "\"num_transformer_submodules\" to 1, for the encoder's alone");
   if (!config.has("num_transformer_submodules"))
     return with_number(config, "num_transformer_submodules", pair ? 2 : 1);
   const int64_t given = config.integer("num_transformer_submodules");
-  const bool prefix = config.peft_type() == "PREFIX_TUNING";
+  const bool prefix = is_prefix(config);
   if (given == (pair ? 2 : 1) || (given == 1 && !prefix)) return config;
   throw ConfigError("[adapters] \"num_transformer_submodules\" is " + std::to_string(given) + ", and " +
                     model.architecture() + " is " + (pair ? "an encoder with a decoder" : "one stack") +
                     ": leave it out, and it is taken from the model");
+}
+
+/// CPT has a virtual token for each of its own, and one stack.
+AdapterConfig with_own_tokens(const AdapterConfig& config) {
+  if (config.peft_type() != "CPT") return config;
+  const auto count = config.integers("cpt_token_ids").size();
+  auto whole = with_number(config, "num_virtual_tokens", static_cast<int64_t>(count));
+  const std::vector<int64_t> ones(count, 1);
+  for (const char* field : {"cpt_mask", "cpt_tokens_type_mask"})
+    if (!whole.has(field)) whole = whole.with(field, nlohmann::json(ones).dump());
+  return whole;
 }
 
 }  // namespace
@@ -150,7 +172,7 @@ void check_prompt(const AdapterConfig& config) {
 
 AdapterConfig with_model_sizes(const AdapterConfig& given, const PreTrainedModel& model) {
   check_task(given, model);
-  auto config = fill_sizes(given, model);
+  auto config = fill_sizes(with_own_tokens(given), model);
   check_sizes(config, model);
   config = with_submodules(config, model);
   if (has_field(config, "encoder_hidden_size") && !config.has("encoder_hidden_size"))

@@ -11,4 +11,7 @@ namespace graft::adapters {
 ModelInputs with_virtual_tokens(const VirtualTokens& tokens, const ModelInputs& inputs,
                                 const PreTrainedModel& model);
 
+/// The loss of such a call, where the method has one of its own (CPT); `given` are the call's own inputs.
+void put_loss(const VirtualTokens& tokens, const ModelInputs& given, ModelOutput& output);
+
 }  // namespace graft::adapters

@@ -1,9 +1,12 @@
 // The list of methods: one line for each pair in methods/.
 #include "adapters/method.h"
 #include "adapters/methods/adalora.h"
+#include "adapters/methods/adaption_prompt.h"
 #include "adapters/methods/beft.h"
 #include "adapters/methods/boft.h"
 #include "adapters/methods/c3a.h"
+#include "adapters/methods/cartridge.h"
+#include "adapters/methods/cpt.h"
 #include "adapters/methods/deft.h"
 #include "adapters/methods/delora.h"
 #include "adapters/methods/fourierft.h"
@@ -19,10 +22,12 @@
 #include "adapters/methods/lokr.h"
 #include "adapters/methods/lora.h"
 #include "adapters/methods/miss.h"
+#include "adapters/methods/multitask_prompt_tuning.h"
 #include "adapters/methods/oft.h"
 #include "adapters/methods/osf.h"
 #include "adapters/methods/p_tuning.h"
 #include "adapters/methods/peanut.h"
+#include "adapters/methods/poly.h"
 #include "adapters/methods/prefix_tuning.h"
 #include "adapters/methods/prompt_tuning.h"
 #include "adapters/methods/psoft.h"
@@ -63,9 +68,12 @@ const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
       adalora_method(),
+      adaption_prompt_method(),
       beft_method(),
       boft_method(),
       c3a_method(),
+      cartridge_method(),
+      cpt_method(),
       deft_method(),
       delora_method(),
       fourierft_method(),
@@ -81,10 +89,12 @@ const std::vector<Method>& methods() {
       lokr_method(),
       lora_method(),
       miss_method(),
+      multitask_prompt_tuning_method(),
       oft_method(),
       osf_method(),
       p_tuning_method(),
       peanut_method(),
+      poly_method(),
       prefix_tuning_method(),
       prompt_tuning_method(),
       psoft_method(),

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <limits>
+
+#include "graft/error.h"
 #include "nn/norm.h"
 
 namespace graft::adapters {
@@ -12,26 +16,67 @@ at::Tensor own_copy(const at::Tensor& tensor, const at::Tensor& like) {
   return tensor.detach().to(like.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
+/// How many rows the adapter's own weight has: those of the layer, but for a table of tokens in a file that
+/// was made after resize_token_embeddings().
+int64_t rows_of(const PartBuild& build, const std::string& key) {
+  const int64_t rows = build.layer.weight.size(0);
+  if (build.fresh() || !is_token_table(build)) return rows;
+  const auto found = build.source.shapes(key);
+  const bool fits = found.size() == 1 && found[0].size() == 2 && found[0][1] == build.layer.weight.size(1);
+  return fits ? found[0][0] : rows;
+}
+
 class Replacement : public Part {
  public:
-  Replacement(const PartBuild& build, const std::string& prefix) : Part(build) {
-    weight = parameter(build, prefix + "weight", build.layer.weight.sizes());
-    if (build.layer.bias.defined()) bias = parameter(build, prefix + "bias", build.layer.bias.sizes());
+  Replacement(const PartBuild& build, const std::string& prefix, bool trainable) : Part(build) {
+    auto sizes = build.layer.weight.sizes().vec();
+    sizes[0] = rows_of(build, build.key(prefix + "weight"));
+    weight = parameter(build, prefix + "weight", sizes, trainable);
+    resized_ = sizes[0] != build.layer.weight.size(0);
+    if (build.layer.bias.defined())
+      bias = parameter(build, prefix + "bias",
+                       resized_ ? at::IntArrayRef(sizes[0]) : build.layer.bias.sizes(), trainable);
     if (!build.fresh()) return;
     // Not into the float32 tensor that is there: PEFT keeps these copies in the base's dtype.
     weight.set_data(build.layer.weight.detach().clone());
     if (bias.defined()) bias.set_data(build.layer.bias.detach().clone());
   }
 
+  /// With the weight of another layer's part, which the file has under this layer's name, too.
+  Replacement(const PartBuild& build, const Replacement& other)
+      : Part(build), shared_key_(build.key("weight")), resized_(other.resized_), weight(other.weight) {
+    if (build.layer.bias.defined()) bias = copied(build, "bias", build.layer.bias);
+    if (build.fresh()) return;
+    const auto given = build.source.take_if_there(shared_key_, weight.sizes());
+    if (!given.defined())
+      build.source.take(shared_key_, weight.sizes());  // which finish() tells
+    else if (!at::equal(given.to(weight.scalar_type()), weight.cpu()))
+      throw FormatError("[adapters] \"ensure_weight_tying\": " + shared_key_ +
+                        " is not what the embedding has, which shares the layer's weight");
+  }
+
+  int64_t rows() const { return weight.size(0); }
+
+  NamedTensors saved() const override {
+    auto all = Part::saved();
+    if (!shared_key_.empty()) all.emplace_back(shared_key_, weight.detach().clone());
+    return all;
+  }
+
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     const auto part = gate.part(x);
     // Ids of an embedding keep their dtype.
     const auto in = part.is_floating_point() ? cast_to(part, weight) : part;
+    if (resized_ && !gate.is_all()) return beside_the_base(x, in, next, gate);
     const auto made = layer().apply(in, weight, bias);
     return gate.is_all() ? made.to(layer().weight.scalar_type()) : gate.put(next(x), made);
   }
 
   void merge(Weights& weights) const override {
+    if (resized_)
+      throw UsageError("[adapters] \"" + layer().path() + "\" has " + std::to_string(weight.size(0)) +
+                       " tokens in the adapter and " + std::to_string(layer().weight.size(0)) +
+                       " in the model: such an adapter cannot be merged");
     weights.weight = own_copy(weight, weights.weight);
     if (bias.defined()) weights.bias = own_copy(bias, weights.weight);
   }
@@ -39,6 +84,22 @@ class Replacement : public Part {
   bool exclusive() const override { return true; }
 
  private:
+  /// Rows of one batch know another number of tokens: an embedding is not asked for those that it has not,
+  /// and an output layer says of them that they never come.
+  at::Tensor beside_the_base(const at::Tensor& x, const at::Tensor& in, const Next& next,
+                             const Gate& gate) const {
+    const int64_t own = weight.size(0), base = layer().weight.size(0);
+    if (layer().kind() == nn::LayerKind::embedding)
+      return gate.put(next(x.clamp_max(base - 1)), layer().apply(in.clamp_max(own - 1), weight, bias));
+    const auto widened = [&](const at::Tensor& logits) {
+      const auto never = std::numeric_limits<float>::lowest();
+      return at::constant_pad_nd(logits, {0, std::max(own, base) - logits.size(-1)}, never);
+    };
+    return gate.put(widened(next(x)), widened(layer().apply(in, weight, bias)));
+  }
+
+  std::string shared_key_;
+  bool resized_ = false;
   at::Tensor weight, bias;
 };
 
@@ -135,9 +196,34 @@ class BiasPart : public Part {
 
 }  // namespace
 
+bool is_token_table(const PartBuild& build) {
+  const auto kind = build.layer.kind();
+  return build.model && (kind == nn::LayerKind::embedding || kind == nn::LayerKind::linear) &&
+         build.layer.weight.size(0) == build.model->config().optional_integer("vocab_size");
+}
+
+std::shared_ptr<Part> resized_part(const PartBuild& build) {
+  if (build.fresh() || !is_token_table(build)) return nullptr;
+  const auto found = build.source.shapes(build.key("weight"));
+  const auto& weight = build.layer.weight;
+  const bool resized = found.size() == 1 && found[0].size() == 2 && found[0][1] == weight.size(1) &&
+                       found[0][0] != weight.size(0);
+  return resized ? std::make_shared<Replacement>(build, "", /*trainable=*/false) : nullptr;
+}
+
+std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& embedding) {
+  return std::make_shared<Replacement>(build, dynamic_cast<const Replacement&>(embedding));
+}
+
+std::optional<int64_t> resized_rows(const Part& part) {
+  const auto* own = dynamic_cast<const Replacement*>(&part);
+  const bool resized = own && own->rows() != part.layer().weight.size(0);
+  return resized ? std::optional(own->rows()) : std::nullopt;
+}
+
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix) {
   if (build.layer.kind() == nn::LayerKind::batch_norm) return std::make_shared<BatchNormReplacement>(build);
-  return std::make_shared<Replacement>(build, prefix);
+  return std::make_shared<Replacement>(build, prefix, /*trainable=*/true);
 }
 
 std::shared_ptr<Part> bias_part(const PartBuild& build, const std::string& suffix) {

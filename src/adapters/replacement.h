@@ -7,6 +7,15 @@ namespace graft::adapters {
 /// The layer with a weight and a bias of the adapter's own, fresh ones copies of the base's in its dtype.
 /// `prefix` comes before their names in the file.
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix = "");
+/// Whether the layer has a row for each token of the model.
+bool is_token_table(const PartBuild& build);
+/// A table of tokens in a file that was made after resize_token_embeddings(), which PEFT saves whole beside
+/// the adapter; null where the file has none, or one of the model's size.
+std::shared_ptr<Part> resized_part(const PartBuild& build);
+/// The same weight as the part on the embedding that shares the layer's ("ensure_weight_tying").
+std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& embedding);
+/// How many rows such a layer has in the adapter, where it has others than the model's.
+std::optional<int64_t> resized_rows(const Part& part);
 /// The layer with a bias of the adapter's own; `suffix` is its name in the file ("base_layer.bias", "bias").
 std::shared_ptr<Part> bias_part(const PartBuild& build, const std::string& suffix);
 

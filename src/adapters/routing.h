@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapters/gate.h"
+#include "adapters/row_data.h"
 #include "nn/call_context.h"
 
 namespace graft::adapters {
@@ -18,6 +19,15 @@ class Routing : public nn::CallContext {
   /// Null: the adapter does not take part.
   const Gate* gate(size_t slot) const {
     return slot < gates_.size() && gates_[slot] ? &*gates_[slot] : nullptr;
+  }
+  /// The same routing for a call that says something of its rows.
+  std::shared_ptr<const Routing> told(const RowData& data) const {
+    auto routing = std::make_shared<Routing>(*this);
+    for (size_t slot = 0; slot < gates_.size(); ++slot)
+      if (auto& gate = routing->gates_[slot])
+        gate->tell(data.last.defined() ? data.last.select(1, static_cast<int64_t>(slot)) : at::Tensor(),
+                   data.task_ids);
+    return routing;
   }
   void set(size_t slot, Gate gate) {
     if (slot >= gates_.size()) gates_.resize(slot + 1);

@@ -1,6 +1,22 @@
 #include "adapters/schema.h"
 
+#include "adapters/method.h"
+
 namespace graft::adapters {
+
+Field object_field(std::string_view name, std::vector<Field> parts, const nlohmann::json& fallback) {
+  return {name, fallback, {}, Field::Rule::any, std::move(parts)};
+}
+
+std::optional<nlohmann::json> object_of(const AdapterConfig& config, std::string_view field) {
+  auto value = nlohmann::json::parse(config.text(field));
+  if (!value.is_object()) return std::nullopt;
+  for (const auto& each : find_method(config.peft_type()).fields)
+    if (each.name == field)
+      for (const auto& part : each.parts)
+        if (!value.contains(part.name)) value[std::string(part.name)] = part.fallback;
+  return value;
+}
 
 const std::vector<Field>& common_fields() {
   static const std::vector<Field> fields{

@@ -104,6 +104,11 @@ std::vector<std::string> linear_layers(const AdapterConfig& config, const PreTra
   return paths;
 }
 
+/// An empty list beside "target_parameters": no layer is meant, and none by default.
+bool only_parameters(const AdapterConfig& config) {
+  return config.is_list("target_modules") && config.modules("target_modules").empty();
+}
+
 std::string lower(std::string text) {
   for (auto& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -132,11 +137,11 @@ std::vector<Target> weighted_layers(const PreTrainedModel& model) {
 
 AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& model) {
   const auto& method = find_method(config.peft_type());
-  if (!method.on_layers()) return config;
+  if (!method.on_layers() || method.layers) return config;
   const auto targets = config.modules("target_modules");
   if (targets.pattern() && lower(*targets.pattern()) == "all-linear")
     return config.with("target_modules", linear_layers(config, model));
-  if (!targets.empty()) return config;
+  if (!targets.empty() || only_parameters(config)) return config;
   for (const auto& [type, names] : method.default_targets)
     if (type == model.config().model_type()) return config.with("target_modules", names);
   if (method.all_linear_by_default) return config.with("target_modules", linear_layers(config, model));
@@ -147,6 +152,7 @@ AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& m
 
 std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrainedModel& model) {
   const auto targets = config.modules("target_modules");
+  if (only_parameters(config)) return {};
   const Matcher wanted(targets, "target_modules");
   const Matcher excluded(config.modules("exclude_modules"), "exclude_modules");
   const BlockFilter in_block(config);

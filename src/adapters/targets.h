@@ -5,11 +5,6 @@
 
 namespace graft::adapters {
 
-struct Target {
-  std::string path;
-  std::shared_ptr<nn::WeightedLayer> layer;
-};
-
 /// Every layer with a weight, by path; wrappers are left out.
 std::vector<Target> weighted_layers(const PreTrainedModel& model);
 

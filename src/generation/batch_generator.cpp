@@ -41,6 +41,7 @@ struct Work {
   std::vector<int64_t> ids;  ///< the prompt and what was added
   int64_t prompt_length, total;
   generation::Stops stops;
+  bool invoked = false;  ///< its prompt has its aLoRA's invocation tokens
   generation::Choice choose;
   std::string adapter;
   std::function<bool(const BatchToken&)> on_token;
@@ -138,6 +139,7 @@ struct BatchGenerator::Impl {
   void leave_without_adapter();
   at::Tensor run(const std::vector<int64_t>& tokens, const std::vector<int64_t>& columns, int64_t bucket,
                  const std::vector<std::string>& adapters);
+  at::Tensor invoked(const std::vector<std::string>& adapters) const;
   void advance();
   void warm_up();
   at::Tensor tensor(const std::vector<int64_t>& values) const {
@@ -156,8 +158,13 @@ void BatchGenerator::Impl::check_adapter(const std::string& name) const {
   }
   if (!runner.peft->merged_adapters().empty())
     throw UsageError("[batch] adapters cannot be chosen by row while some are merged: unmerge them first");
+  if (name == kBase) return;
   // peft_config() refuses names that it does not know.
-  if (name != kBase && !adapters::find_method(runner.peft->peft_config(name).peft_type()).on_layers())
+  const auto& method = adapters::find_method(runner.peft->peft_config(name).peft_type());
+  if (method.takes_tasks)
+    throw UsageError("[batch] \"" + name + "\" is " + std::string(method.type) +
+                     ", which asks for the task of each row: generate with task_ids");
+  if (!method.on_layers())
     throw UsageError("[batch] \"" + name +
                      "\" puts tokens before the input, which makes rows longer: generate with it alone");
 }
@@ -171,14 +178,15 @@ int64_t BatchGenerator::Impl::submit(BatchRequest request) {
       throw UsageError(std::string("[batch] a request has one row of the batch, and ") + setting +
                        " needs a call of its own: use generate() or a Decoder");
   const auto ids = tensor(request.input_ids).unsqueeze(0);
-  const auto prompt = generation::prepare({.input_ids = ids, .attention_mask = at::ones_like(ids)},
-                                          request.config, *runner.model);
+  check_adapter(request.adapter_name);
+  const auto prompt =
+      generation::prepare({.input_ids = ids, .attention_mask = at::ones_like(ids)}, request.config,
+                          *runner.model, 0, runner.vocabulary(names({request.adapter_name})));
   if (const int64_t needed = prompt.length() + prompt.new_tokens - 1; needed > capacity)
     throw UsageError("[batch] a prompt of " + counted(prompt.length(), "token") + " and " +
                      counted(prompt.new_tokens, "new one") + " need room for " + std::to_string(needed) +
                      ", and a row has " + std::to_string(capacity) +
                      ": lower max_new_tokens or raise the capacity");
-  check_adapter(request.adapter_name);
   const std::lock_guard lock(guard);
   waiting.push_back(std::make_unique<Work>(next_id, prompt, std::move(request)));
   return next_id++;
@@ -251,8 +259,12 @@ void BatchGenerator::Impl::join(size_t row, std::unique_ptr<Work> work) {
   try {
     check_adapter(work->adapter);
     const auto positions = at::arange(work->prompt_length, at::kLong).to(runner.model->device());
+    const auto ids = tensor(work->ids).unsqueeze(0);
+    if (runner.peft)
+      if (const auto since = runner.peft->alora_offsets(ids, {{work->adapter}}); since.defined())
+        work->invoked = since.item<int64_t>() > 0;
     const auto logits =
-        last_logits(runner.eager({.input_ids = tensor(work->ids).unsqueeze(0),
+        last_logits(runner.eager({.input_ids = ids,
                                   .position_ids = positions.unsqueeze(0),
                                   .past_key_values = cache->joining(static_cast<int64_t>(row))},
                                  names({work->adapter})));
@@ -280,6 +292,15 @@ void BatchGenerator::Impl::leave_without_adapter() {
   }
 }
 
+/// Whether each row's aLoRA works on its next token; undefined where no row has one.
+at::Tensor BatchGenerator::Impl::invoked(const std::vector<std::string>& adapters) const {
+  const auto one = tensor({0}).unsqueeze(0).expand({static_cast<int64_t>(adapters.size()), 1});
+  if (!runner.peft || !runner.peft->alora_offsets(one, {adapters}).defined()) return {};
+  std::vector<int64_t> flags;
+  for (const auto& work : rows) flags.push_back(work && work->invoked);
+  return tensor(flags);
+}
+
 at::Tensor BatchGenerator::Impl::run(const std::vector<int64_t>& tokens, const std::vector<int64_t>& columns,
                                      int64_t bucket, const std::vector<std::string>& adapters) {
   auto& program = programs[bucket];
@@ -287,7 +308,8 @@ at::Tensor BatchGenerator::Impl::run(const std::vector<int64_t>& tokens, const s
   cache->place(columns, bucket, runner.model->device());
   return last_logits(program({.input_ids = tensor(tokens).unsqueeze(1),
                               .position_ids = tensor(columns).unsqueeze(1),
-                              .past_key_values = cache},
+                              .past_key_values = cache,
+                              .alora_offsets = invoked(adapters)},
                              names(adapters)));
 }
 

@@ -45,8 +45,11 @@ GenerateOutput Decoder::Impl::generate(const ModelInputs& given, const Generatio
                                        const GenerateCall& call, bool with_logprobs) {
   const auto& model = *runner.model;
   if (!runner.peft) generation::refuse_adapters(call);
-  const auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names));
+  auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names),
+                                    runner.vocabulary(call.adapter_names));
   const auto adapters = generation::for_copies(call.adapter_names, prompt.copies);
+  if (runner.peft && !prompt.rows.alora_offsets.defined())
+    prompt.rows.alora_offsets = runner.peft->alora_offsets(prompt.ids, {adapters});
   if (!is_assisted(prompt, config, call, model)) {
     steps.prepare(adapters, 0);
     return run(steps, prompt, config, call, with_logprobs);

@@ -88,6 +88,7 @@ std::unique_ptr<Candidates> make_candidates(
   if (!draft)
     return std::make_unique<PromptLookup>(*config.prompt_lookup_num_tokens, config.max_matching_ngram_size);
   auto own = prompt;
+  own.rows = {};
   own.virtual_tokens = 0;  // the adapters are the model's, not the draft's
   return std::make_unique<Draft>(steps_of(draft), own, config, draft->position_limit());
 }

@@ -13,6 +13,7 @@ class GrowingSteps : public ResumableSteps {
 
   at::Tensor resume(const Prompt& prompt, int64_t held) override {
     mask_ = prompt.mask;
+    rows_ = prompt.rows;
     if (held == 0)
       cache_->reset();
     else
@@ -41,8 +42,10 @@ class GrowingSteps : public ResumableSteps {
 
  private:
   ModelOutput forward(const at::Tensor& tokens, const at::Tensor& positions) {
-    return forward_(
-        {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_});
+    ModelInputs inputs{
+        .input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_};
+    rows_.put_into(inputs);
+    return forward_(inputs);
   }
 
   ModelOutput go_on(const at::Tensor& tokens, const at::Tensor& positions) {
@@ -52,6 +55,7 @@ class GrowingSteps : public ResumableSteps {
 
   ModelCall forward_;
   at::Tensor mask_;
+  Rows rows_;
   std::shared_ptr<KVCache> cache_ = std::make_shared<GrowingCache>();
 };
 
@@ -62,10 +66,12 @@ class EncoderDecoderSteps : public Steps {
 
   at::Tensor start(const Prompt& prompt) override {
     mask_ = prompt.source_mask;
+    rows_ = prompt.rows;
     return last_logits(forward_({.input_ids = prompt.source_ids,
                                  .attention_mask = mask_,
                                  .decoder_input_ids = prompt.ids,
-                                 .past_key_values = cache_}));
+                                 .past_key_values = cache_,
+                                 .task_ids = rows_.task_ids}));
   }
 
   at::Tensor next(const at::Tensor& tokens, const at::Tensor& /*positions*/) override {
@@ -81,11 +87,15 @@ class EncoderDecoderSteps : public Steps {
 
  private:
   ModelOutput go_on(const at::Tensor& tokens) {
-    return forward_({.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_});
+    return forward_({.attention_mask = mask_,
+                     .decoder_input_ids = tokens,
+                     .past_key_values = cache_,
+                     .task_ids = rows_.task_ids});
   }
 
   ModelCall forward_;
   at::Tensor mask_;
+  Rows rows_;
   std::shared_ptr<EncoderDecoderCache> cache_ = std::make_shared<EncoderDecoderCache>();
 };
 

@@ -22,6 +22,7 @@ void check_given(const ModelInputs& given) {
                                        {"token_type_ids", given.token_type_ids.defined()},
                                        {"pixel_values", given.pixel_values.defined()},
                                        {"labels", given.labels.defined()},
+                                       {"input_type_mask", given.input_type_mask.defined()},
                                        {"decoder_input_ids", given.decoder_input_ids.defined()},
                                        {"decoder_attention_mask", given.decoder_attention_mask.defined()},
                                        {"past_key_values", given.past_key_values != nullptr}})
@@ -40,8 +41,8 @@ void check_given(const ModelInputs& given) {
                      text(ids.sizes()) + ": they must be the same");
 }
 
-void check_vocabulary(const at::Tensor& ids, const Config& config) {
-  const auto vocab = config.optional_integer("vocab_size");
+void check_vocabulary(const at::Tensor& ids, const Config& config, std::optional<int64_t> of_adapters = {}) {
+  const auto vocab = of_adapters ? of_adapters : config.optional_integer("vocab_size");
   if (!vocab) return;
   const auto least = ids.min().item<int64_t>(), most = ids.max().item<int64_t>();
   if (least < 0 || most >= *vocab)
@@ -82,7 +83,8 @@ void check_mask(const at::Tensor& mask) {
 void copy_rows(Prompt& prompt, const GenerationConfig& config) {
   prompt.copies = std::max(config.num_beams, config.num_return_sequences);
   if (prompt.copies == 1) return;
-  for (auto* tensor : {&prompt.ids, &prompt.mask, &prompt.positions, &prompt.source_ids, &prompt.source_mask})
+  for (auto* tensor : {&prompt.ids, &prompt.mask, &prompt.positions, &prompt.source_ids, &prompt.source_mask,
+                       &prompt.rows.task_ids, &prompt.rows.alora_offsets})
     if (tensor->defined()) *tensor = tensor->repeat_interleave(prompt.copies, 0);
 }
 
@@ -148,6 +150,10 @@ int64_t start_token(const GenerationConfig& config, const PreTrainedModel& model
       "neither generation_config.json nor config.json");
 }
 
+at::Tensor on_device(const at::Tensor& data, const PreTrainedModel& model) {
+  return data.defined() ? data.to(model.device()) : data;
+}
+
 /// The prompt is the encoder's; the decoder starts with one token of its own.
 Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
                        int64_t virtual_tokens) {
@@ -158,7 +164,8 @@ Prompt prepare_decoder(const ModelInputs& given, const GenerationConfig& config,
   check_rows(mask);
   Prompt prompt{.ids = at::full({source.size(0), 1}, start_token(config, model), source.options()),
                 .virtual_tokens = virtual_tokens,
-                .source_ids = source};
+                .source_ids = source,
+                .rows = {.task_ids = on_device(given.task_ids, model)}};
   check_vocabulary(prompt.ids, model.config());
   prompt.positions = at::zeros_like(prompt.ids);
   if (mask.eq(0).any().item<bool>()) prompt.source_mask = mask;
@@ -180,13 +187,22 @@ bool is_encoder_decoder(const PreTrainedModel& model) {
   return find_architecture(model.architecture()).task == Task::seq2seq_lm;
 }
 
+void Rows::put_into(ModelInputs& inputs) const {
+  inputs.task_ids = task_ids;
+  if (!alora_offsets.defined() || !inputs.input_ids.defined()) return;
+  constexpr int64_t all = 1 << 30;
+  const bool starts = !inputs.past_key_values || inputs.past_key_values->seen() == 0;
+  const int64_t behind = starts ? inputs.input_ids.size(1) - prompt_length : all;
+  inputs.alora_offsets = (alora_offsets + behind).masked_fill(alora_offsets <= 0, 0);
+}
+
 Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
-               int64_t virtual_tokens) {
+               int64_t virtual_tokens, std::optional<int64_t> vocabulary) {
   config.check();
   check_given(given);
   if (is_encoder_decoder(model)) return prepare_decoder(given, config, model, virtual_tokens);
   Prompt prompt{.ids = given.input_ids.to(model.device(), at::kLong).contiguous()};
-  check_vocabulary(prompt.ids, model.config());
+  check_vocabulary(prompt.ids, model.config(), vocabulary);
   const auto mask = mask_of(given, prompt.ids, config);
   check_mask(mask);
   prompt.positions = (mask.cumsum(1) - 1).masked_fill(mask.eq(0), 0);
@@ -194,6 +210,7 @@ Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const P
   prompt.new_tokens = new_tokens(config, prompt.length(), model);
   prompt.virtual_tokens = virtual_tokens;
   check_size(prompt, config, model);
+  prompt.rows = {on_device(given.task_ids, model), on_device(given.alora_offsets, model), prompt.length()};
   check_room(prompt, model);
   warn_of_length(prompt, model);
   copy_rows(prompt, config);

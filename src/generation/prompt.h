@@ -4,6 +4,17 @@
 
 namespace graft::generation {
 
+/// What adapters are told of the rows in each call.
+struct Rows {
+  at::Tensor task_ids = {};       ///< [batch]
+  at::Tensor alora_offsets = {};  ///< [batch], at the prompt's end; undefined where no aLoRA is at work
+  int64_t prompt_length = 0;
+
+  /// An aLoRA works on all that comes after a prompt in which it was invoked, and what a prompt is filled up
+  /// with is behind its end, too.
+  void put_into(ModelInputs& inputs) const;
+};
+
 struct Prompt {
   at::Tensor ids;        ///< [batch, seq], int64, on the model's device
   at::Tensor mask;       ///< [batch, seq], int64; undefined where nothing is padding
@@ -14,6 +25,7 @@ struct Prompt {
   /// Of an encoder-decoder, whose ids above are its decoder's.
   at::Tensor source_ids = {};   ///< [batch, source]
   at::Tensor source_mask = {};  ///< [batch, source]; undefined where nothing is padding
+  Rows rows = {};
 
   /// Rows are copies of so many one after the other: the draws or the beams of one prompt.
   int64_t copies = 1;
@@ -35,7 +47,8 @@ bool is_encoder_decoder(const PreTrainedModel& model);
 std::vector<std::string> for_copies(const std::vector<std::string>& names, int64_t copies);
 
 /// The prompt, in as many copies as there are beams or draws. UsageError for what cannot be continued.
+/// `vocabulary`: of adapters that know another number of tokens than the model.
 Prompt prepare(const ModelInputs& given, const GenerationConfig& config, const PreTrainedModel& model,
-               int64_t virtual_tokens = 0);
+               int64_t virtual_tokens = 0, std::optional<int64_t> vocabulary = {});
 
 }  // namespace graft::generation

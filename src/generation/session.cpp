@@ -78,7 +78,10 @@ struct Session::Impl {
   at::Tensor generate(const ModelInputs& given, const GenerationConfig& config, const GenerateCall& call) {
     if (!runner.peft) generation::refuse_adapters(call);
     const auto& model = *runner.model;
-    const auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names));
+    auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names),
+                                      runner.vocabulary(call.adapter_names));
+    if (runner.peft && !prompt.rows.alora_offsets.defined())
+      prompt.rows.alora_offsets = runner.peft->alora_offsets(prompt.ids, {call.adapter_names});
     if (prompt.batch() != 1 || prompt.mask.defined())
       throw UsageError(
           "[session] a session goes on with one text: one row, without padding, beams or copies");
@@ -90,6 +93,8 @@ struct Session::Impl {
 
     // Taken out: whatever goes wrong leaves nothing behind that is half read.
     auto mine = std::exchange(held[working(call)], {});
+    // An aLoRA works from the last invocation on: with another one in the text, what was read before changes.
+    if (prompt.rows.alora_offsets.defined()) mine = {};
     const auto ids = numbers(prompt.ids);
     const auto same =
         std::mismatch(mine.ids.begin(), mine.ids.end(), ids.begin(), ids.end() - 1).first - mine.ids.begin();

@@ -105,13 +105,20 @@ void StaticSteps::make_room(const Prompt& prompt, int64_t held) {
 }
 
 ModelInputs StaticSteps::inputs(const at::Tensor& tokens, const at::Tensor& positions) const {
-  if (source_capacity_ > 0)
-    return {.attention_mask = mask_, .decoder_input_ids = tokens, .past_key_values = cache_};
-  return {.input_ids = tokens, .attention_mask = mask_, .position_ids = positions, .past_key_values = cache_};
+  ModelInputs inputs{.attention_mask = mask_, .past_key_values = cache_};
+  if (source_capacity_ > 0) {
+    inputs.decoder_input_ids = tokens;
+  } else {
+    inputs.input_ids = tokens;
+    inputs.position_ids = positions;
+  }
+  rows_.put_into(inputs);
+  return inputs;
 }
 
 at::Tensor StaticSteps::resume(const Prompt& prompt, int64_t held) {
   make_room(prompt, held);
+  rows_ = prompt.rows;
   if (prompt.source_ids.defined()) return start_decoder(prompt);
   mask_ = at::ones({prompt.batch(), capacity_ - virtual_tokens_}, prompt.ids.options());
   if (prompt.mask.defined()) mask_.slice(1, 0, prompt.length()).copy_(prompt.mask);
@@ -159,7 +166,8 @@ at::Tensor StaticSteps::start_decoder(const Prompt& prompt) {
   return last_logits(runner_.eager({.input_ids = source,
                                     .attention_mask = prompt.source_mask,
                                     .decoder_input_ids = prompt.ids,
-                                    .past_key_values = cache_},
+                                    .past_key_values = cache_,
+                                    .task_ids = rows_.task_ids},
                                    adapters_));
 }
 

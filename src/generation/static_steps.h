@@ -23,6 +23,10 @@ struct Runner {
   int64_t virtual_tokens(const std::vector<std::string>& adapters) const {
     return peft ? peft->num_virtual_tokens({adapters}) : 0;
   }
+  /// Of adapters that know another number of tokens than the model.
+  std::optional<int64_t> vocabulary(const std::vector<std::string>& adapters) const {
+    return peft ? peft->vocab_size({adapters}) : std::nullopt;
+  }
 };
 Runner runner(std::shared_ptr<PreTrainedModel> model, CompileOptions options);
 Runner runner(std::shared_ptr<PeftModel> model, CompileOptions options);
@@ -65,6 +69,7 @@ class StaticSteps : public ResumableSteps {
   /// encoder-decoder [batch, source_capacity], with zeros where there is no source.
   at::Tensor mask_;
   std::vector<std::string> adapters_;
+  Rows rows_;
 };
 
 }  // namespace graft::generation

@@ -2,6 +2,7 @@
 
 #include "nn/attention.h"
 #include "nn/dropout.h"
+#include "nn/queries.h"
 
 namespace graft {
 
@@ -55,6 +56,7 @@ at::Tensor GatedAttention::forward(const at::Tensor& x, const GatedLayerInputs& 
                                      .dropout = is_training() ? dropout_ : 0.0,
                                      .plain = plain_,
                                      .softcap = softcap_};
+  const nn::WithQueries shown(q);
   return o_proj->forward(nn::attend(q, k, v, windowed_ ? in.window_mask : in.mask, options));
 }
 

@@ -11,6 +11,7 @@
 #include "nn/embedding.h"
 #include "nn/mask.h"
 #include "nn/norm.h"
+#include "nn/queries.h"
 
 namespace graft {
 namespace {
@@ -84,6 +85,7 @@ class GPT2Attention : public torch::nn::Module {
     if (in.cache) std::tie(k, v) = in.cache->update(layer_, k, v);
     const nn::AttentionOptions options{
         .scale = scale_, .causal = true, .dropout = is_training() ? attn_dropout_ : 0.0};
+    const nn::WithQueries shown(q);
     return nn::dropout(c_proj->forward(nn::attend(q, k, v, in.mask, options)), resid_dropout_, is_training());
   }
 

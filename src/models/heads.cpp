@@ -141,6 +141,9 @@ void check_inputs(const ModelInputs& inputs, std::string_view architecture,
       {"labels", inputs.labels.defined()},
       {"decoder_input_ids", inputs.decoder_input_ids.defined()},
       {"decoder_attention_mask", inputs.decoder_attention_mask.defined()},
+      {"task_ids", inputs.task_ids.defined()},
+      {"alora_offsets", inputs.alora_offsets.defined()},
+      {"input_type_mask", inputs.input_type_mask.defined()},
       {"past_key_values", inputs.past_key_values != nullptr}};
   const auto among = [](std::initializer_list<std::string_view> list, std::string_view name) {
     return std::find(list.begin(), list.end(), name) != list.end();

@@ -8,6 +8,7 @@
 #include "graft/safetensors.h"
 #include "io/dtype_names.h"
 #include "io/format/atomic_file.h"
+#include "models/factory.h"
 #include "models/sources.h"
 #include "nn/weighted.h"
 #include "support/log.h"
@@ -15,20 +16,19 @@
 namespace graft {
 namespace fs = std::filesystem;
 
-struct ModelFactory {
-  static std::shared_ptr<PreTrainedModel> build(const Architecture& architecture, nn::ParameterSource& source,
-                                                const Config& config) {
-    const double std =
-        architecture.init_std_key.empty() ? 0.02 : config.number(architecture.init_std_key, 0.02);
-    auto model = architecture.make(nn::Build(source, std), config);
-    model->architecture_ = architecture.name;
-    model->eval();
-    return model;
-  }
-  static void note_fresh(PreTrainedModel& model, std::vector<std::string> names) {
-    model.fresh_weights_ = std::move(names);
-  }
-};
+std::shared_ptr<PreTrainedModel> ModelFactory::build(const Architecture& architecture,
+                                                     nn::ParameterSource& source, const Config& config) {
+  const double std =
+      architecture.init_std_key.empty() ? 0.02 : config.number(architecture.init_std_key, 0.02);
+  auto model = architecture.make(nn::Build(source, std), config);
+  model->architecture_ = architecture.name;
+  model->eval();
+  return model;
+}
+
+void ModelFactory::note_fresh(PreTrainedModel& model, std::vector<std::string> names) {
+  model.fresh_weights_ = std::move(names);
+}
 
 namespace {
 

@@ -19,9 +19,9 @@ ModelInputs ready_for(const PreTrainedModel& model, const ModelInputs& inputs) {
       throw UsageError("[train] " + model.architecture() + " needs labels, and the data have none");
     ready.labels = ready.input_ids;
   }
-  for (auto* tensor :
-       {&ready.input_ids, &ready.attention_mask, &ready.position_ids, &ready.token_type_ids,
-        &ready.pixel_values, &ready.labels, &ready.decoder_input_ids, &ready.decoder_attention_mask})
+  for (auto* tensor : {&ready.input_ids, &ready.attention_mask, &ready.position_ids, &ready.token_type_ids,
+                       &ready.pixel_values, &ready.labels, &ready.decoder_input_ids,
+                       &ready.decoder_attention_mask, &ready.task_ids, &ready.input_type_mask})
     if (tensor->defined()) *tensor = tensor->to(model.device());
   if (ready.pixel_values.defined()) ready.pixel_values = ready.pixel_values.to(model.dtype());
   return ready;
@@ -31,7 +31,7 @@ ModelInputs rows_of(const ModelInputs& inputs, int rank, int size) {
   if (size == 1) return inputs;
   ModelInputs mine = inputs;
   for (auto* tensor : {&mine.input_ids, &mine.attention_mask, &mine.position_ids, &mine.token_type_ids,
-                       &mine.pixel_values, &mine.labels})
+                       &mine.pixel_values, &mine.labels, &mine.task_ids, &mine.input_type_mask})
     if (tensor->defined()) {
       const auto rows = tensor->size(0);
       *tensor = tensor->slice(0, rows * rank / size, rows * (rank + 1) / size);

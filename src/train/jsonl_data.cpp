@@ -25,6 +25,10 @@ class Rows : public TrainingData {
   Rows(std::vector<Example> examples, const JsonlOptions& options, int64_t pad)
       : examples_(std::move(examples)), options_(options), pad_(pad) {
     for (const auto& each : examples_) has_types_ |= !each.token_type_ids.empty();
+    has_tasks_ = !examples_.empty() && examples_[0].task_id.has_value();
+    for (const auto& each : examples_)
+      if (each.task_id.has_value() != has_tasks_)
+        throw FormatError("[train] some rows have \"task_ids\" and some have none: give all of them one");
   }
 
   int64_t batches() const override {
@@ -95,6 +99,12 @@ class Rows : public TrainingData {
     for (const auto* row : rows) lengths.push_back(static_cast<int64_t>(row->input_ids.size()));
     batch.attention_mask = at::arange(width).lt(at::tensor(lengths).unsqueeze(1)).to(at::kLong);
     if (has_types_) batch.token_type_ids = table(rows, width, 0, types);
+    if (has_tasks_) {
+      std::vector<int64_t> tasks;
+      tasks.reserve(rows.size());
+      for (const auto* row : rows) tasks.push_back(*row->task_id);
+      batch.task_ids = at::tensor(tasks);
+    }
     // An encoder-decoder's labels are as long as they are; it makes its decoder's inputs of them.
     if (std::holds_alternative<std::vector<int64_t>>(rows[0]->labels))
       batch.labels = table(rows, width_of(rows, labels), nn::kIgnoredLabel, labels);
@@ -119,7 +129,7 @@ class Rows : public TrainingData {
   std::vector<Example> examples_;
   JsonlOptions options_;
   int64_t pad_;
-  bool has_types_ = false;
+  bool has_types_ = false, has_tasks_ = false;
   mutable std::mutex guard_;
   mutable int64_t order_epoch_ = -1;
   mutable std::shared_ptr<const std::vector<int64_t>> order_;

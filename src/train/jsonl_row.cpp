@@ -214,6 +214,11 @@ Example RowReader::read(std::string_view line) {
   else
     refuse("there is none of \"input_ids\", \"text\", \"messages\", and \"prompt\" with \"completion\"");
   if (task_ == Task::sequence_classification) read_class(row, example);
+  if (row.contains("task_ids")) {
+    if (!row["task_ids"].is_number_integer() || row["task_ids"] < 0)
+      refuse("\"task_ids\" must be the number of the row's task");
+    example.task_id = row["task_ids"];
+  }
   if (max_length_) {
     const auto cut = [this](std::vector<int64_t>& ids) {
       ids.resize(std::min(ids.size(), static_cast<size_t>(*max_length_)));

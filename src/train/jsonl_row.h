@@ -17,6 +17,7 @@ namespace graft::train {
 
 struct Example {
   std::vector<int64_t> input_ids, token_type_ids;
+  std::optional<int64_t> task_id;  ///< "task_ids", of a row one
   /// For each token where the model judges tokens (of an encoder-decoder what the decoder is to write, as
   /// long as that is); for the row a class, a number, or a number per class.
   std::variant<std::vector<int64_t>, int64_t, double, std::vector<double>> labels;

@@ -23,14 +23,16 @@ class Tokens : public TrainingData {
         {"token_type_ids", &all_.token_type_ids},
         {"pixel_values", &all_.pixel_values},
         {"decoder_input_ids", &all_.decoder_input_ids},
-        {"decoder_attention_mask", &all_.decoder_attention_mask}};
+        {"decoder_attention_mask", &all_.decoder_attention_mask},
+        {"task_ids", &all_.task_ids},
+        {"input_type_mask", &all_.input_type_mask}};
     for (const auto& name : file_->names()) {
       const auto* place =
           std::find_if(std::begin(places), std::end(places), [&](const auto& p) { return name == p.first; });
       if (place == std::end(places))
         refuse("holds " + io::quote(name) +
                "; known: input_ids, attention_mask, labels, position_ids, token_type_ids, pixel_values, "
-               "decoder_input_ids, decoder_attention_mask");
+               "decoder_input_ids, decoder_attention_mask, task_ids, input_type_mask");
       *place->second = file_->tensor(name);
     }
     const auto& first = all_.input_ids.defined() ? all_.input_ids : all_.pixel_values;
@@ -61,7 +63,9 @@ class Tokens : public TrainingData {
         {&one.token_type_ids, &all_.token_type_ids},
         {&one.pixel_values, &all_.pixel_values},
         {&one.decoder_input_ids, &all_.decoder_input_ids},
-        {&one.decoder_attention_mask, &all_.decoder_attention_mask}};
+        {&one.decoder_attention_mask, &all_.decoder_attention_mask},
+        {&one.task_ids, &all_.task_ids},
+        {&one.input_type_mask, &all_.input_type_mask}};
     for (const auto& [to, from] : pairs)
       if (from->defined()) *to = from->select(0, index);
     return one;

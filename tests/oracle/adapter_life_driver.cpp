@@ -29,7 +29,8 @@ graft::ModelInputs read(const std::string& path) {
   return {.input_ids = optional("input_ids"),
           .attention_mask = optional("attention_mask"),
           .pixel_values = optional("pixel_values"),
-          .labels = optional("labels")};
+          .labels = optional("labels"),
+          .task_ids = optional("task_ids")};
 }
 
 void fresh(char** argv) {
@@ -74,12 +75,21 @@ void configs() {
   ADD(TrainableTokensConfig), ADD(DeloraConfig), ADD(BeftConfig), ADD(GraloraConfig), ADD(DeftConfig);
   ADD(PveraConfig), ADD(GloraConfig), ADD(WaveFTConfig), ADD(SupertuningConfig), ADD(PeanutConfig),
       ADD(FrodConfig), ADD(OSFConfig), ADD(UniLoraConfig), ADD(PsoftConfig), ADD(TinyLoraConfig),
-      ADD(LilyConfig);
+      ADD(LilyConfig), ADD(PolyConfig);
   // What has no default must be given.
   add("AdaLoraConfig", graft::AdaLoraConfig{.total_step = 10});
   add("PromptTuningConfig", graft::PromptTuningConfig{.num_virtual_tokens = 3});
   add("PrefixTuningConfig", graft::PrefixTuningConfig{.num_virtual_tokens = 3});
   add("PromptEncoderConfig", graft::PromptEncoderConfig{.num_virtual_tokens = 3});
+  add("MultitaskPromptTuningConfig", graft::MultitaskPromptTuningConfig{.num_virtual_tokens = 3});
+  add("CartridgeConfig", graft::CartridgeConfig{.num_virtual_tokens = 3});
+  add("AdaptionPromptConfig", graft::AdaptionPromptConfig{.adapter_len = 3, .adapter_layers = 1});
+  add("CPTConfig", graft::CPTConfig{.num_virtual_tokens = 2,
+                                    .num_transformer_submodules = 1,
+                                    .cpt_token_ids = {5, 6},
+                                    .cpt_mask = {1, 1},
+                                    .cpt_tokens_type_mask = {1, 1},
+                                    .task_type = "CAUSAL_LM"});
   std::cout << all << "\n";
 }
 

@@ -26,7 +26,9 @@ class Recipe:
     merges: bool = True
     full: bool = False  # only in `make test-full`
     trains: bool = True  # False: the file is for inference only
-    full: bool = False  # only in `make test-full`
+    keeps_base: bool = True  # False: disabled, the model is another than without the adapter
+    # What it is called with: a batch of the model's, and what the method asks for beside.
+    inputs: Callable[[Batch], Batch] = field(default=lambda batch: batch)
     # What of PEFT's own model must be done after noise (rank masks, say).
     prepare: Callable[[torch.nn.Module], None] = field(default=lambda model: None)
     # What PEFT's own model needs where it is loaded frozen.
@@ -93,6 +95,29 @@ def results(model, batch: Batch, grads=True, **kwargs) -> Batch:
     return {k: v.detach().cpu() for k, v in result.items()}
 
 
+def of_embeddings(encoder):
+    return {"prompt_embeddings": encoder.embedding.weight.grad}
+
+
+# Loaded prompts, which PEFT does not train: the gradients of what graft trains then.
+PROMPT_GRADIENTS = {
+    "MULTITASK_PROMPT_TUNING": lambda encoder: of_embeddings(encoder) | {f"prefix_task_{k}": getattr(encoder, f"prefix_task_{k}").grad for k in ("cols", "rows")},
+    "CPT": lambda encoder: {
+        "prompt_encoder.delta_embedding.weight": encoder.embedding.weight.grad * (torch.tensor(encoder.config.cpt_tokens_type_mask) % 4 != 0).to(DEVICE)[:, None]
+    },
+    "CARTRIDGE": lambda encoder: {"prompt_encoder.trainable_embedding": encoder.trainable_embedding.grad},
+}
+
+
+def add_up_tied(by_file):
+    """PEFT has two parameters over one memory, each with a part of the gradient: one is the other turned round."""
+    (stem,) = {key.rpartition(".")[0] for key in by_file if key.endswith("lora_embedding_A")}
+    for key in [key for key in by_file if key.endswith(("lora_A.weight", "lora_B.weight")) and not key.endswith("_proj.lora_A.weight")]:
+        other = f"{stem}.lora_embedding_{'B' if 'lora_A' in key else 'A'}"
+        if by_file[other].T.shape == by_file[key].shape and "head" in key:
+            by_file[other] = by_file[other] + by_file.pop(key).T
+
+
 def gradients(model) -> Batch:
     """By the names of the saved file: PEFT's own function renames the gradients as it renames the tensors."""
     parameters = model.named_parameters(remove_duplicate=False)  # what layers share is saved under another name than the first
@@ -100,7 +125,11 @@ def gradients(model) -> Batch:
     state = model.state_dict()
     by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
     if model.active_peft_config.is_prompt_learning:
-        by_file["prompt_embeddings"] = model.prompt_encoder[model.active_adapter].embedding.weight.grad
+        encoder = model.prompt_encoder[model.active_adapter]
+        heads = {key: value for key, value in by_file.items() if key.startswith("base_model.")}
+        by_file = heads | PROMPT_GRADIENTS.get(model.active_peft_config.peft_type.value, of_embeddings)(encoder)
+    if getattr(model.active_peft_config, "target_modules_to_tie", None):
+        add_up_tied(by_file)
     # One tensor has one gradient, under the first of its names.
     once = {}
     for key, value in by_file.items():

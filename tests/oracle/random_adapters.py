@@ -95,16 +95,22 @@ def draw_model(rng: random.Random, number: int) -> Case:
 # What each method may have of the fields that several have; the rest is drawn beside.
 METHODS = ["LORA", "LORA", "LORA", "DORA", "ADALORA", "BOFT", "C3A", "FOURIERFT", "HIRA", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "MISS", "OFT", "RANDLORA",
            "ROAD", "SHIRA", "TRAINABLE_TOKENS", "VBLORA", "VERA", "PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING"]
-# Drawn by the seeds from 100 on: a longer list would make others of all that the seeds below have drawn.
+# Those of seeds of their own: a longer list would make others of all that the seeds of METHODS have drawn.
 LATER = ["DELORA", "BEFT", "GRALORA", "DEFT", "PVERA", "GLORA", "WAVEFT", "SUPERTUNING", "PEANUT", "LILY", "TINYLORA", "PSOFT", "UNILORA", "OSF", "FROD"]
-CONFIGS = {"LORA": peft.LoraConfig, "DORA": peft.LoraConfig, "ADALORA": peft.AdaLoraConfig, "BOFT": peft.BOFTConfig, "C3A": peft.C3AConfig,
+# LoRA's variants and starts, and what knows more of a row.
+VARIANTS = ["VARIANT", "VARIANT", "START", "POLY", "MULTITASK_PROMPT_TUNING", "CPT", "CARTRIDGE", "ADAPTION_PROMPT"]
+CONFIGS = {"LORA": peft.LoraConfig, "DORA": peft.LoraConfig, "VARIANT": peft.LoraConfig, "START": peft.LoraConfig, "ADALORA": peft.AdaLoraConfig, "BOFT": peft.BOFTConfig, "C3A": peft.C3AConfig,
            "FOURIERFT": peft.FourierFTConfig, "HIRA": peft.HiraConfig, "HRA": peft.HRAConfig, "IA3": peft.IA3Config, "LN_TUNING": peft.LNTuningConfig,
            "LOHA": peft.LoHaConfig, "LOKR": peft.LoKrConfig, "MISS": peft.MissConfig, "OFT": peft.OFTConfig, "RANDLORA": peft.RandLoraConfig,
            "ROAD": peft.RoadConfig, "SHIRA": peft.ShiraConfig, "TRAINABLE_TOKENS": peft.TrainableTokensConfig, "VBLORA": peft.VBLoRAConfig,
            "VERA": peft.VeraConfig, "PROMPT_TUNING": peft.PromptTuningConfig, "PREFIX_TUNING": peft.PrefixTuningConfig, "P_TUNING": peft.PromptEncoderConfig,
            "DELORA": peft.DeloraConfig, "BEFT": peft.BeftConfig, "GRALORA": peft.GraloraConfig, "DEFT": peft.DeftConfig, "PVERA": peft.PveraConfig,
-           "GLORA": peft.GloraConfig, "WAVEFT": peft.WaveFTConfig, "SUPERTUNING": peft.SupertuningConfig, "PEANUT": peft.PeanutConfig, "FROD": peft.FrodConfig, "OSF": peft.OSFConfig, "UNILORA": peft.UniLoraConfig, "PSOFT": peft.PsoftConfig, "TINYLORA": peft.TinyLoraConfig, "LILY": peft.LilyConfig}
-PROMPTS = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING")
+           "GLORA": peft.GloraConfig, "WAVEFT": peft.WaveFTConfig, "SUPERTUNING": peft.SupertuningConfig, "PEANUT": peft.PeanutConfig, "FROD": peft.FrodConfig, "OSF": peft.OSFConfig, "UNILORA": peft.UniLoraConfig, "PSOFT": peft.PsoftConfig, "TINYLORA": peft.TinyLoraConfig, "LILY": peft.LilyConfig,
+           "POLY": peft.PolyConfig, "MULTITASK_PROMPT_TUNING": peft.MultitaskPromptTuningConfig, "CPT": peft.CPTConfig, "CARTRIDGE": peft.CartridgeConfig,
+           "ADAPTION_PROMPT": peft.AdaptionPromptConfig}
+PROMPTS = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "CARTRIDGE")
+NOT_MERGED = (*PROMPTS, "POLY", "ADAPTION_PROMPT")
+TASKS = 3
 LINEARS, CONVOLUTIONS, EMBEDDINGS = (torch.nn.Linear, Conv1D), (torch.nn.Conv2d,), (torch.nn.Embedding,)
 KINDS = {"LORA": LINEARS + CONVOLUTIONS + EMBEDDINGS, "ADALORA": LINEARS + CONVOLUTIONS, "BOFT": LINEARS + CONVOLUTIONS, "HIRA": LINEARS + CONVOLUTIONS + EMBEDDINGS,
          "HRA": LINEARS + CONVOLUTIONS, "IA3": LINEARS + CONVOLUTIONS, "LOHA": LINEARS + CONVOLUTIONS, "LOKR": LINEARS + CONVOLUTIONS,
@@ -206,8 +212,18 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
     task = {"lm": "CAUSAL_LM", "t5": "SEQ_2_SEQ_LM"}.get("t5" if "t5" in case.name else "lm" if type(model).__name__.endswith(("CausalLM", "LMHeadModel")) else "")
     task = task or ("TOKEN_CLS" if "Token" in type(model).__name__ else "SEQ_CLS" if "SequenceClass" in type(model).__name__ else None)
     vocab = getattr(model.config, "vocab_size", 0)
-    if method.endswith("_TUNING") and method != "LN_TUNING":
+    if method == "CPT":
+        kinds = [4 * example + kind for example in range(rng.choice([1, 2, 3])) for kind in rng.choice([[1, 2, 3, 4], [1, 2, 2, 4], [2, 4, 4]])]
+        return own, dict(task_type=task, cpt_token_ids=[rng.randrange(max(vocab, 9)) for _ in kinds], cpt_mask=[1] * len(kinds), cpt_tokens_type_mask=kinds,
+                         opt_weighted_loss_type=rng.choice(["none", "decay"]), opt_loss_decay_factor=rng.choice([1.0, 0.7]), opt_projection_epsilon=rng.choice([0.1, 1.0]))
+    if method == "ADAPTION_PROMPT":
+        return own, dict(task_type=task, adapter_len=rng.choice([1, 4]), adapter_layers=rng.choice([1, 2]))
+    if method in PROMPTS:
         fields = dict(task_type=task, num_virtual_tokens=rng.choice([1, 3, 5]))
+        if method == "CARTRIDGE":
+            fields["num_frozen_tokens"] = rng.choice([0, 1, 2])
+        if method == "MULTITASK_PROMPT_TUNING":
+            fields |= dict(num_tasks=TASKS, num_ranks=rng.choice([1, 2]))
         if method == "PREFIX_TUNING":
             fields |= rng.choice([{}, dict(prefix_projection=True, encoder_hidden_size=rng.choice([5, 9]))])
         if method == "P_TUNING":
@@ -250,6 +266,18 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
             fields["trainable_token_indices"] = rng.choice([tokens, {rng.choice(embeddings): tokens}])
         if flip(0.1):
             fields["ensure_weight_tying"] = True
+    elif method == "START":
+        fields |= dict(init_lora_weights=rng.choice(["mica", "eva", "lora_ga"]), lora_alpha=rng.choice([1, 5]), rank_pattern=patterns(rng, meant, [1, 2]))
+    elif method == "VARIANT":
+        some = sorted({path.split(".")[-1] for path in meant})[:1]
+        fields |= rng.choice([
+            dict(kasa_config={}), dict(velora_config=dict(num_groups=rng.choice([3, 64]))), dict(monteclora_config=dict(num_samples=2, buffer_size=1)),
+            dict(use_bdlora=dict(nblocks=rng.choice([1, 2]), match_strict=False, target_modules_bd_a=some)),
+        ])  # fmt: skip
+        if fields.get("task_type") == "CAUSAL_LM" and flip():
+            fields |= dict(alora_invocation_tokens=[rng.randrange(3, vocab)], kasa_config=None, velora_config=None, monteclora_config=None, use_bdlora=None)
+    elif method == "POLY":
+        fields |= dict(task_type=task, n_tasks=TASKS, n_skills=rng.choice([1, 3]), n_splits=rng.choice([1, 2]), init_weights=flip(0.5))
     elif method == "ADALORA":
         fields.pop("r")
         fields |= dict(init_r=rank, target_r=1, total_step=10, lora_alpha=rng.choice([1, 5, 16]), orth_reg_weight=rng.choice([0.5, 0.0, 1.5]))
@@ -338,19 +366,22 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
     return own, fields
 
 
-def draw(seed: int, adapters: int) -> tuple[Case, list[Recipe]]:
+def draw(seed: int, adapters: int, methods=METHODS) -> tuple[Case, list[Recipe]]:
     """A model, and adapters for it."""
     rng = random.Random(seed_of(f"adapter {seed}"))
     case = draw_model(rng, seed)
     torch.manual_seed(seed)
     model, recipes = case.make(), []
     for number in range(adapters):
-        method = rng.choice(METHODS if seed < 100 else LATER)
+        method = rng.choice(methods)
         own, fields = draw_config(rng, model, case, method)
         noise = {"RANDLORA": 0.02, "LN_TUNING": 0.05}.get(method, 0.1)
         recipe = Recipe(f"{case.name}-{number}", case.name, lambda own=own, fields=fields: own(**fields), noise=noise, trains=not fields.get("save_only_topk_weights"))
-        recipe.method, recipe.fields, recipe.peft_type = method, fields, "LORA" if method == "DORA" else method
-        recipe.merges = method not in (*PROMPTS, "LILY", "BEFT")  # BEFT: not where a layer has no bias
+        recipe.method, recipe.fields, recipe.peft_type = method, fields, "LORA" if method in ("DORA", "VARIANT", "START") else method
+        # BEFT: not where a layer has no bias
+        recipe.merges = method not in (*NOT_MERGED, "LILY", "BEFT") and not fields.get("alora_invocation_tokens")
+        if method in ("POLY", "MULTITASK_PROMPT_TUNING"):
+            recipe.inputs = lambda batch: {**batch, "task_ids": torch.arange(len(next(iter(batch.values())))) % TASKS}
         if method == "ADALORA":
             recipe.frozen = without_penalty
         recipes.append(recipe)

@@ -13,21 +13,27 @@ ROOT = Path(__file__).resolve().parents[2]
 # What has no default must be given, as in adapter_life_driver.
 GIVEN = {
     "AdaLoraConfig": {"total_step": 10}, "PromptTuningConfig": {"num_virtual_tokens": 3}, "PrefixTuningConfig": {"num_virtual_tokens": 3},
-    "PromptEncoderConfig": {"num_virtual_tokens": 3},
+    "PromptEncoderConfig": {"num_virtual_tokens": 3}, "MultitaskPromptTuningConfig": {"num_virtual_tokens": 3}, "CartridgeConfig": {"num_virtual_tokens": 3},
+    "CPTConfig": {"cpt_token_ids": [5, 6], "cpt_mask": [1, 1], "cpt_tokens_type_mask": [1, 1], "task_type": "CAUSAL_LM"},
+    "AdaptionPromptConfig": {"adapter_len": 3, "adapter_layers": 1},
 }
 # Where an adapter comes from: graft knows these, and no struct has them.
 BOOKKEEPING = {"peft_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
 # What graft does not have. Any value but PEFT's default is an error; of those in WITHOUT_EFFECT it does not matter, since another field that
 # must be set beside them is an error, or PEFT itself does not use them.
 UNSUPPORTED = {
-    "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]], "loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 2.0},
-    "corda_config": {"corda_method": "ipm"}, "lora_ga_config": {"direction": "ArB2r"}, "velora_config": {"num_groups": 2},
-    "monteclora_config": {"num_samples": 2}, "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}, "use_bdlora": {"nblocks": 2},
     "generator_seed": 3, "target_svd_config": {"q_proj": 3}, "runtime_offload_base_weight": True,
-    "use_qalora": True, "alora_invocation_tokens": [1, 2], "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
+    "arrow_config": {"top_k": 3},
+    "use_qalora": True, "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
 }
 WITHOUT_EFFECT = {"qalora_group_size", "megatron_core"}
-ADALORA = {"use_rslora": True, "use_dora": True, "lora_bias": True, "alpha_pattern": {"q_proj": 2}}  # PEFT's AdaLoRA leaves them out
+# How PEFT filled an adapter that is plain LoRA once it is there: graft takes them with a file, and no struct has them.
+STARTS = {"loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 3.0}, "corda_config": {"corda_method": "kpm"}, "lora_ga_config": {"direction": "ArBr"},
+          "monteclora_config": {"num_samples": 2}}
+VARIANTS = {"velora_config": {"num_groups": 2}, "kasa_config": {"beta": 1e-3}, "use_bdlora": {"nblocks": 2}, "alora_invocation_tokens": [1, 2],
+            "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]]}
+# PEFT's AdaLoRA leaves them out.
+ADALORA = {"use_rslora": True, "use_dora": True, "lora_bias": True, "alpha_pattern": {"q_proj": 2}, **STARTS, **VARIANTS}
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +64,11 @@ def converted(name):
 METHODS = [
     "LoraConfig", "AdaLoraConfig", "LoHaConfig", "LoKrConfig", "IA3Config", "LNTuningConfig", "OFTConfig", "BOFTConfig", "HRAConfig", "VeraConfig",
     "VBLoRAConfig", "MissConfig", "FourierFTConfig", "RandLoraConfig", "ShiraConfig", "RoadConfig", "C3AConfig", "HiraConfig", "TrainableTokensConfig",
-    "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig",
+    "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig", "PolyConfig", "AdaptionPromptConfig", "MultitaskPromptTuningConfig", "CPTConfig",
+    "CartridgeConfig",
     "DeloraConfig", "BeftConfig", "GraloraConfig", "DeftConfig", "PveraConfig", "GloraConfig", "WaveFTConfig", "SupertuningConfig", "PeanutConfig", "FrodConfig", "OSFConfig", "UniLoraConfig", "PsoftConfig", "TinyLoraConfig", "LilyConfig",
 ]
+ON_NO_LAYER = {"PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig", "MultitaskPromptTuningConfig", "CPTConfig", "CartridgeConfig"}
 
 
 def test_every_method_has_a_struct(ours):
@@ -74,7 +82,7 @@ def test_fields_and_defaults(ours, name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_struct_has_every_field(name):
-    fields = {field.name for field in dataclasses.fields(getattr(peft, name))} - BOOKKEEPING - UNSUPPORTED.keys() - WITHOUT_EFFECT
+    fields = {field.name for field in dataclasses.fields(getattr(peft, name))} - BOOKKEEPING - UNSUPPORTED.keys() - STARTS.keys() - WITHOUT_EFFECT
     if name == "AdaLoraConfig":
         fields -= ADALORA.keys() | {"r", "rank_pattern"}  # without effect; what training made
     fields.discard("runtime_config")  # PEFT saves none
@@ -95,14 +103,11 @@ REFUSED += [
 ]
 
 
-REFUSED += [("LoraConfig", "init_lora_weights", init) for init in ("eva", "corda", "lora_ga", "loftq", "mica")]
-
-
 def said_of(cases, tmp_path):
     """What graft says of each configuration with one field changed."""
     files = []
     for number, (name, field, value) in enumerate(cases):
-        config = {**theirs(name), **({} if "num_virtual_tokens" in GIVEN.get(name, {}) else {"target_modules": ["q_proj"]}), field: value}
+        config = {**theirs(name), **({} if name in ON_NO_LAYER else {"target_modules": ["q_proj"]}), field: value}
         files.append(tmp_path / f"{number}.json")
         files[-1].write_text(json.dumps(config))
     said = run(BUILD / "tests" / "adapter_life_driver", "config", *files).stdout.splitlines()
@@ -123,7 +128,7 @@ def test_values_that_a_field_cannot_have(tmp_path):
     cases = []
     for name in METHODS:
         for field, value in theirs(name).items():
-            if field not in BOOKKEEPING | UNSUPPORTED.keys() | WITHOUT_EFFECT and (name, field) != ("ShiraConfig", "mask_type"):  # a file brings any mask
+            if field not in BOOKKEEPING | UNSUPPORTED.keys() | STARTS.keys() | WITHOUT_EFFECT and (name, field) != ("ShiraConfig", "mask_type"):  # a file brings any mask
                 # An alpha may have a fraction, whatever PEFT's default is.
                 cases += [(name, field, each) for each in NONE_OF_THEM.get(type(value), []) if not (isinstance(value, int) and each == 2.5 and "alpha" in field)]
     taken = [case for case, line in zip(cases, said_of(cases, tmp_path)) if f'"{case[1]}"' not in line]

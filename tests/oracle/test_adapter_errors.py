@@ -53,7 +53,8 @@ FIELDS = {
     "bias-and-dora": ({"lora_bias": True, "use_dora": True}, '"lora_bias" goes with neither "use_dora"'),
     "bias-and-init": ({"lora_bias": True, "init_lora_weights": "gaussian"}, '"lora_bias" goes with neither'),
     "flag": ({"use_dora": "yes"}, '"use_dora" must be true or false'),
-    "init": ({"init_lora_weights": "loftq"}, '"init_lora_weights" is "loftq"'),
+    "init": ({"init_lora_weights": "no_such"}, '"init_lora_weights" is "no_such"'),
+    "init-of-another-base": ({"init_lora_weights": "loftq"}, '"loftq" goes with a base'),
     "init-rounds": ({"init_lora_weights": "pissa_niter_x"}, '"init_lora_weights"'),
     "targets-number": ({"target_modules": 5}, "a list of strings"),
     "targets-mixed": ({"target_modules": ["q_proj", 5]}, "a list of strings"),
@@ -76,17 +77,13 @@ FIELDS = {
     "saved-half": ({"modules_to_save": ["lm_head", "no_such"]}, '"no_such" matched no module'),
     "saved-unmatched": ({"modules_to_save": ["no_such"]}, '"no_such" matched no module'),
     "tokens-out-of-range": ({"trainable_token_indices": [131]}, "token 131 is none of the 131"),
-    "parameters": ({"target_parameters": ["q_proj.weight"]}, "graft does not support"),
-    "replication": ({"layer_replication": [[0, 2]]}, "graft does not support"),
+    "arrow": ({"arrow_config": {"top_k": 2}}, "graft does not support"),
     "qalora": ({"use_qalora": True}, "graft does not support"),
     "type-unknown": ({"peft_type": "MAGIC"}, "is not supported; known: ADALORA"),
     "type-missing": ({"peft_type": None}, 'has no "peft_type"'),
 }
 TIED = '"ensure_weight_tying" asks for one adapter on'
 CASES |= {
-    "tied-target": ("LORA", "llama-tied", {"target_modules": ["embed_tokens"], "ensure_weight_tying": True}, TIED),
-    "tied-head": ("LORA", "llama-tied", {"target_modules": ["q_proj", "lm_head"], "ensure_weight_tying": True}, TIED),
-    "tied-saved": ("LORA", "llama-tied", {**LLAMA, "modules_to_save": ["lm_head"], "ensure_weight_tying": True}, TIED),
     "tied-other-tokens": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": True, "trainable_token_indices": {"embed_tokens": [4, 5], "lm_head": [5]}}, TIED),
     "tied-no-flag": ("LORA", "llama-tied", {**LLAMA, "ensure_weight_tying": "yes"}, '"ensure_weight_tying" must be true or false'),
 }

@@ -52,6 +52,17 @@ CONFIGS = {
     "osf": {"peft_type": "OSF", **LAYERS},
     "frod": {"peft_type": "FROD", "sparse_rate": 0.1, **LAYERS},
     "tokens": {"peft_type": "TRAINABLE_TOKENS", "token_indices": [5, 9, 40]},
+    "alora": {"peft_type": "LORA", "r": 4, "alora_invocation_tokens": [13, 17], **LAYERS},
+    "velora": {"peft_type": "LORA", "r": 4, "velora_config": {"num_groups": 5}, **LAYERS},
+    "bdlora": {"peft_type": "LORA", "r": 4, "use_bdlora": {"nblocks": 2, "target_modules_bd_a": ["q_proj"], "target_modules_bd_b": ["down_proj"]}, **LAYERS},
+    "kasa": {"peft_type": "LORA", "r": 4, "kasa_config": {}, **LAYERS},
+    "mica": {"peft_type": "LORA", "r": 4, "init_lora_weights": "mica", **LAYERS},
+    "parameters": {"peft_type": "LORA", "r": 4, "target_modules": [], "target_parameters": ["q_proj.weight", "embed_tokens.weight"]},
+    "adaption": {"peft_type": "ADAPTION_PROMPT", "adapter_len": 3, "adapter_layers": 2},
+    "poly": {"peft_type": "POLY", "r": 4, "n_tasks": 2, **LAYERS},
+    "multitask": {"peft_type": "MULTITASK_PROMPT_TUNING", "num_virtual_tokens": 3, "num_tasks": 2},
+    "cpt": {"peft_type": "CPT", "cpt_token_ids": [5, 9, 40, 7], "cpt_tokens_type_mask": [1, 2, 3, 4], "opt_projection_epsilon": 5.0, "opt_projection_format_epsilon": 5.0},
+    "cartridge": {"peft_type": "CARTRIDGE", "num_virtual_tokens": 3},
     "prompt": {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3},
     "prefix": {"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 3},
     "p_tuning": {"peft_type": "P_TUNING", "num_virtual_tokens": 3},
@@ -80,10 +91,12 @@ def test_fresh_and_trained_a_step(checkpoints, name, tmp_path):
     checkpoint = checkpoints("llama-gqa")
     (tmp_path / "adapter_config.json").write_text(json.dumps({"task_type": "CAUSAL_LM", **CONFIGS[name]}))
     batch = {"input_ids": (5 + 4 * torch.arange(18)).view(2, 9)}
+    if name in ("poly", "multitask"):
+        batch["task_ids"] = torch.tensor([1, 0])
     given = ("--model", checkpoint.folder, "--adapter-config", tmp_path)
     run(GRAFT, "init", *given, "--output", tmp_path / "fresh")
     fresh = in_both(checkpoint, tmp_path / "fresh", batch)
-    save_file({"input_ids": batch["input_ids"][None].contiguous()}, tmp_path / "tokens.safetensors")
+    save_file({key: value[None].contiguous() for key, value in batch.items()}, tmp_path / "tokens.safetensors")
     run(GRAFT, "train", *given, "--tokens", tmp_path / "tokens.safetensors", "--max-steps", 1, "--learning-rate", 0.05, "--output", tmp_path / "trained")
     assert not torch.allclose(in_both(checkpoint, tmp_path / "trained", batch), fresh, atol=1e-3), "nothing was trained"
     assert json.loads((tmp_path / "fresh/adapter_config.json").read_text())["peft_version"] == peft.__version__

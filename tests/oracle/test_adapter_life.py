@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 from adapters import Recipe, gradients, make_adapter
 from harness import BUILD, assert_close, run, seed_of
 from recipes import RECIPES
+from recipes.tasks import with_tasks
 
 DRIVER = BUILD / "tests" / "adapter_life_driver"
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
@@ -18,6 +19,9 @@ FRESH = [
     "supertuning-lora", "supertuning-random", "peanut-deep", "peanut-random",
     "lily-shared", "lily-random", "tinylora-tied", "tinylora-uniform", "tinylora-gpt2", "psoft-llama", "psoft-random", "psoft-random-free",
     "unilora-saved", "unilora-random", "osf-opt", "osf-random", "frod-llama", "frod-random",
+    "lora-alora-llama", "lora-velora-random", "lora-bdlora", "lora-bdlora-some", "lora-kasa",
+    "lora-mica", "lora-mica-gpt2", "lora-parameters-gpt2", "poly-llama", "poly-opt", "adaption-llama", "multitask-llama", "cpt-llama", "cartridge-llama",
+    "cartridge-opt",
 ]
 TOGETHER = [
     "lora-llama", "hra-llama", "miss-llama", "road-1", "adalora-no-task", "delora-llama", "beft-bias", "gralora-hybrid", "deft-llama", "glora-bias",
@@ -67,7 +71,7 @@ def test_two_at_once(checkpoints, tmp_path, name):
 
 
 @pytest.mark.parametrize("backend", ["none", "aot_eager", "graft"])
-@pytest.mark.parametrize("name", ["saved-batch-norm", "saved-bias-of-batch-norm", "adalora-penalty"])
+@pytest.mark.parametrize("name", ["saved-batch-norm", "saved-bias-of-batch-norm", "adalora-penalty", "lora-velora", "lora-mica", "adaption-llama"])
 def test_training_mode(checkpoints, tmp_path, name, backend):
     """The adapter's statistics move, the base's stay."""
     recipe = BY_NAME[name]
@@ -96,6 +100,13 @@ TARGETS = dict(target_modules=["q_proj", "down_proj"])
 DROPOUTS = {
     "lora": peft.LoraConfig(r=4, lora_dropout=0.4, **TARGETS),
     "dora": peft.LoraConfig(r=4, lora_dropout=0.4, use_dora=True, **TARGETS),
+    "pissa": peft.LoraConfig(r=4, lora_dropout=0.4, init_lora_weights="pissa", **TARGETS),
+    "kasa": peft.LoraConfig(r=4, lora_dropout=0.4, kasa_config={}, **TARGETS),
+    "bdlora": peft.LoraConfig(r=4, lora_dropout=0.4, use_bdlora=dict(nblocks=2, target_modules_bd_a=["q_proj"], target_modules_bd_b=["down_proj"]), **TARGETS),
+    "velora": peft.LoraConfig(r=4, lora_dropout=0.4, velora_config=dict(num_groups=5, scale=1.5), **TARGETS),
+    "velora-once": peft.LoraConfig(r=4, lora_dropout=0.4, velora_config=dict(num_groups=7, init_type="batch_average_once"), **TARGETS),
+    "velora-random": peft.LoraConfig(r=4, lora_dropout=0.4, velora_config=dict(num_groups=64, init_type="random"), **TARGETS),
+    "poly": peft.PolyConfig(r=3, n_tasks=3, n_splits=2, task_type="CAUSAL_LM", target_modules=["q_proj", "o_proj"]),
     "adalora": peft.AdaLoraConfig(init_r=4, total_step=10, lora_dropout=0.4, task_type="CAUSAL_LM", **TARGETS),
     "loha-rank": peft.LoHaConfig(r=3, rank_dropout=0.4, **TARGETS),
     "loha-module": peft.LoHaConfig(r=3, module_dropout=0.5, **TARGETS),
@@ -123,9 +134,9 @@ DROPOUTS = {
 
 @pytest.mark.parametrize("name", DROPOUTS)
 def test_dropout(checkpoints, tmp_path, name):
-    recipe = Recipe(f"dropout-{name}", "llama-gqa", lambda: DROPOUTS[name])
+    recipe = Recipe(f"dropout-{name}", "llama-gqa", lambda: DROPOUTS[name], inputs=with_tasks if name == "poly" else lambda batch: batch)
     adapter = make_adapter(recipe, checkpoints(recipe.model), tmp_path / "adapter")
-    batch = list(adapter.checkpoint.case.batches.values())[-1]()
+    batch = recipe.inputs(list(adapter.checkpoint.case.batches.values())[-1]())
     save_file({k: v.contiguous() for k, v in batch.items()}, tmp_path / "in.safetensors")
     run(DRIVER, "train", adapter.checkpoint.folder, tmp_path / "in.safetensors", tmp_path / "out.safetensors", adapter.folder, "none")
     model = adapter.model()

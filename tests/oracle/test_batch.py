@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from adapters import make_adapter
 from harness import BUILD, run
 from recipes import RECIPES
+from recipes.lora_variants import CALL
 from test_generate import theirs
 
 BY_NAME = {recipe.name: recipe for recipe in RECIPES}
@@ -90,3 +91,18 @@ def test_an_adapter_for_each_request(checkpoints, tmp_path, tmp_path_factory):
     got = ours(saved[0].checkpoint.folder, planned, tmp_path, *(f"{name}={one.folder}" for name, one in zip(names, saved)))
     assert len({tuple(got[str(number)].tolist()) for number in range(3)}) == 3
     check(got, planned, model)
+
+
+def test_an_alora_works_where_it_was_called(checkpoints, tmp_path, tmp_path_factory):
+    """Rows with another place of the call, without a call, with plain LoRA, and none, side by side."""
+    names = ["lora-alora-llama", "lora-llama"]
+    saved = [make_adapter(BY_NAME[name], checkpoints(BY_NAME[name].model), tmp_path_factory.mktemp("adapter")) for name in names]
+    model = peft.PeftModel.from_pretrained(saved[0].checkpoint.fresh(), saved[0].folder, adapter_name=names[0])
+    model.load_adapter(saved[1].folder, names[1])
+    model.eval()
+    requests = [request(1, 5, 12, adapter=names[0]), request(1, 5, 12, adapter=names[0]), request(1, 5, 12, adapter=names[1]), request(2, 9, 8, after=2, adapter=names[0]),
+                request(3, 4, 9), request(1, 5, 12, after=5, adapter=names[0])]
+    for number, start in ((1, 2), (3, 0)):
+        requests[number]["input_ids"][start : start + len(CALL)] = CALL
+    planned = plan(requests)
+    check(ours(saved[0].checkpoint.folder, planned, tmp_path, *(f"{name}={one.folder}" for name, one in zip(names, saved))), planned, model)

@@ -6,12 +6,7 @@ import peft
 from harness import GRAFT, run
 
 MISSING = {
-    "MULTITASK_PROMPT_TUNING": "to come",
-    "ADAPTION_PROMPT": "to come",
-    "POLY": "to come",
-    "XLORA": "to come",
-    "CPT": "to come",
-    "CARTRIDGE": "to come",
+    "XLORA": "mixes adapters by a classifier that runs the model twice: to come",
     "ADAMSS": "PEFT computes its subspaces with scikit-learn's k-means, of which its files hold nothing",
     "SHADOW": "puts a model of its own beside the base: whole blocks are wrapped, not layers",
 }

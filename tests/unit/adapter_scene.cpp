@@ -199,6 +199,8 @@ const std::vector<Kind>& kinds() {
       {"PROMPT_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"PREFIX_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"P_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
+      {"CARTRIDGE", true, true,
+       [](json& config, const Pick& pick, const Scene&) { config["num_frozen_tokens"] = pick.options % 2; }},
   };
   return table;
 }

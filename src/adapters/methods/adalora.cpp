@@ -6,7 +6,8 @@
 
 #include "adapters/adapter.h"
 #include "adapters/methods/adalora_budget.h"
-#include "adapters/methods/lora.h"
+#include "adapters/methods/lora_init.h"
+#include "adapters/methods/lora_variants.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"
@@ -175,7 +176,14 @@ Method adalora_method() {
                             {"lora_bias", false, {}, Field::Rule::default_only},
                             {"alpha_pattern", nlohmann::json::object(), {}, Field::Rule::default_only},
                             {"trainable_token_indices", nullptr, {}, Field::Rule::any}};
+  fields.push_back({"ensure_weight_tying", false});  // build_adapter() looks at it
   for (const auto& field : unsupported_lora_fields()) fields.push_back(field);
+  // LoRA's kinds of starts and its variants are none of AdaLoRA's.
+  for (const char* name : {"target_parameters", "layer_replication"})
+    fields.push_back({name, nullptr, {}, Field::Rule::default_only});
+  for (const auto& more : {lora_start_fields(), lora_variant_fields()})
+    for (const auto& field : more)
+      fields.push_back({field.name, field.fallback, {}, Field::Rule::default_only});
   return {.type = "ADALORA",
           .fields = std::move(fields),
           .part = adalora_part,

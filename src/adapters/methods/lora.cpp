@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "adapters/gate_ops.h"
-#include "adapters/low_rank.h"
 #include "adapters/methods/lora_init.h"
+#include "adapters/methods/lora_parameter.h"
+#include "adapters/methods/lora_variants.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "nn/dropout.h"
@@ -15,121 +15,6 @@
 
 namespace graft::adapters {
 namespace {
-
-/// One product with all A's side by side, the rows' choice on what comes out, one product with all B's: two
-/// small products for any number of adapters, with their gradients.
-at::Tensor side_by_side(const LowRank& adapters, const at::Tensor& table, const at::Tensor& x,
-                        const at::Tensor& y) {
-  const bool one = adapters.a.size() == 1;
-  // What an adapter holds that no row chose (NaN, infinity) is nothing to the others' gradients.
-  const auto in_use = [&](std::vector<at::Tensor> weights) {
-    if (!at::GradMode::is_enabled()) return weights;
-    for (size_t i = 0; i < weights.size(); ++i)
-      weights[i] = at::where(table.select(1, adapters.slots[i]).any(), weights[i],
-                             at::zeros({}, weights[i].options()));
-    return weights;
-  };
-  const auto as = in_use(adapters.a), bs = in_use(adapters.b);
-  const auto low = at::linear(x, one ? as[0] : at::cat(as, 0));
-  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
-  shape[0] = table.size(0);
-  std::vector<at::Tensor> gated;
-  int64_t first = 0;
-  for (size_t i = 0; i < adapters.a.size(); ++i) {
-    const auto rank = adapters.a[i].size(0), slot = adapters.slots[i];
-    const auto part = one ? low : low.narrow(-1, first, rank);
-    gated.push_back(gate_keep(table.select(1, slot).view(shape), part * adapters.scaling[i], table, slot));
-    first += rank;
-  }
-  const auto chosen = one ? gated[0] : at::cat(gated, -1);
-  return y + at::linear(chosen, one ? bs[0] : at::cat(bs, 1));
-}
-
-bool wants_gradient(const LowRank& adapters, const at::Tensor& x, const at::Tensor& y) {
-  if (!at::GradMode::is_enabled()) return false;
-  const auto any = [](const std::vector<at::Tensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.requires_grad(); });
-  };
-  return x.requires_grad() || y.requires_grad() || any(adapters.a) || any(adapters.b);
-}
-
-/// A GPU's takes any number of adapters, and halves. The CPU's has one dtype; there a lone adapter has no
-/// rows to sort, and its A is multiplied together with those of the layer's siblings.
-bool has_kernel_for(const LowRank& adapters, const at::Tensor& x, const at::Tensor& y) {
-  if (x.is_cuda()) return x.scalar_type() == y.scalar_type();
-  const auto dtype = adapters.a[0].scalar_type();
-  return adapters.a.size() > 1 && x.scalar_type() == dtype && y.scalar_type() == dtype;
-}
-
-at::Tensor all_at_once(const std::vector<const Part*>& parts, const std::vector<int64_t>& slots,
-                       const at::Tensor& table, const at::Tensor& x, const at::Tensor& y) {
-  LowRank adapters{.slots = slots};
-  for (const auto* part : parts) {
-    const auto& lora = dynamic_cast<const LoraPart&>(*part);
-    adapters.a.push_back(lora.A);
-    adapters.b.push_back(lora.B);
-    adapters.scaling.push_back(lora.scale_factor());
-  }
-  const auto in = cast_to(x, adapters.a[0]);
-  // Where all rows of a batch share one (positions), rows of x are not rows of the table.
-  if (x.size(0) != table.size(0) || !has_kernel_for(adapters, x, y) || wants_gradient(adapters, in, y))
-    return side_by_side(adapters, table, in, y).to(y.scalar_type());
-  return low_rank_add(y.reshape({-1, y.size(-1)}), x.reshape({-1, x.size(-1)}), adapters, table)
-      .view(y.sizes());
-}
-
-class LoraLinear : public LoraPart {
- public:
-  explicit LoraLinear(const PartBuild& build) : LoraPart(build) {
-    const int64_t in = build.in_features(), out = build.out_features();
-    A = parameter(build, "lora_A.weight", {r_, in});
-    B = parameter(build, "lora_B.weight", {out, r_});
-    if (build.config.boolean("lora_bias")) B_bias = parameter(build, "lora_B.bias", {out});
-    if (build.config.boolean("use_dora")) magnitude = parameter(build, "lora_magnitude_vector", {out});
-    finish(build);
-  }
-
-  at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
-    auto y = next(x);
-    const auto part = cast_to(gate.part(x), A);
-    if (magnitude.defined()) return gate.put(y, dora(part, gate.part(y)));
-    return gate.add(y, low_rank(dropped(part)));
-  }
-
-  Joint joint() const override {
-    const bool plain = !magnitude.defined() && !B_bias.defined() && !taken_A_.defined() &&
-                       A.scalar_type() == at::kFloat && !(dropout_ > 0 && is_training());
-    return plain ? all_at_once : nullptr;
-  }
-
- protected:
-  at::Tensor product(const at::Tensor& a, const at::Tensor& b) const override {
-    const auto delta = at::matmul(b, a);
-    return layer().kind() == nn::LayerKind::conv1d ? delta.t() : delta;
-  }
-  at::Tensor factor_view(const at::Tensor& factor) const override {
-    return factor.view(layer().kind() == nn::LayerKind::conv1d ? at::IntArrayRef{1, -1}
-                                                               : at::IntArrayRef{-1, 1});
-  }
-
- private:
-  at::Tensor dora(const at::Tensor& x, const at::Tensor& y) const {
-    const auto factor = dora_factor().view({1, -1});
-    const auto in = dropped(x);
-    const bool drops = dropout_ > 0 && is_training();
-    const auto base = drops ? at::linear(in, out_in(layer(), layer().weight).to(in.scalar_type()))
-                            : (layer().bias.defined() ? y - layer().bias : y);
-    return y + (factor - 1) * base + factor * low_rank(in);
-  }
-
-  at::Tensor low_rank(const at::Tensor& x) const {
-    // PEFT scales what comes out; what comes between is narrower.
-    auto added = B_bias.defined() ? at::linear(at::linear(x, A), B, B_bias) * scaling_
-                                  : at::linear(at::linear(x, A) * scaling_, B);
-    if (!taken_A_.defined()) return added;
-    return added - at::linear(at::linear(x, taken_A_.to(x.scalar_type())), taken_B_.to(x.scalar_type()));
-  }
-};
 
 class LoraConv : public LoraPart {
  public:
@@ -181,7 +66,7 @@ class LoraEmbedding : public LoraPart {
       : LoraPart(build), padding_idx_(dynamic_cast<const nn::Embedding&>(build.layer).padding_idx()) {
     if (build.config.boolean("lora_bias")) build.refuse("\"lora_bias\" has no meaning for embeddings");
     A = parameter(build, "lora_embedding_A", {r_, build.in_features()});
-    B = parameter(build, "lora_embedding_B", {build.out_features(), r_});
+    B = parameter(build, "lora_embedding_B", {build.out_features(), r_}, trains_b(build));
     if (build.config.boolean("use_dora"))
       magnitude = parameter(build, "lora_magnitude_vector", {build.out_features()});
     finish(build);
@@ -204,10 +89,11 @@ class LoraEmbedding : public LoraPart {
 };
 
 std::shared_ptr<Part> lora_part(const PartBuild& build) {
+  check_variant_fits(build);
   switch (build.layer.kind()) {
     case nn::LayerKind::linear:
     case nn::LayerKind::conv1d:
-      return std::make_shared<LoraLinear>(build);
+      return lora_linear_part(build);
     case nn::LayerKind::conv2d:
       return std::make_shared<LoraConv>(build);
     case nn::LayerKind::embedding:
@@ -240,12 +126,12 @@ LoraPart::LoraPart(const PartBuild& build) : Part(build) {
   scaling_value_ = alpha / (build.config.boolean("use_rslora") ? std::sqrt(rank) : rank);
   dropout_ = build.config.number("lora_dropout");
   scaling_ = constant("scaling", at::scalar_tensor(scaling_value_, build.options()));
-}
-
-void LoraPart::finish(const PartBuild& build) {
   if (build.config.boolean("lora_bias") && !build.layer.bias.defined())
     log_warning("[adapters] \"lora_bias\" is set and \"" + build.path +
                 "\" has no bias: such an adapter cannot be merged");
+}
+
+void LoraPart::finish(const PartBuild& build) {
   if (!build.fresh()) {
     restore_lora_base(*this, build);
     return;
@@ -269,9 +155,14 @@ void LoraPart::take_out(const at::Tensor& a, const at::Tensor& b) {
   taken_B_ = constant("taken_B", b);
 }
 
+bool LoraPart::trains_b(const PartBuild& build) { return !is_mica(build.config); }
+
 bool LoraPart::can_take(const Part& other) const {
   const auto* lora = dynamic_cast<const LoraPart*>(&other);
+  const auto trains = [](const Entry& a, const Entry& b) { return a.trainable == b.trainable; };
   if (!lora || typeid(*this) != typeid(other) || lora->rank() > rank() ||
+      !std::equal(entries().begin(), entries().end(), lora->entries().begin(), lora->entries().end(),
+                  trains) ||
       A.sizes().slice(1) != lora->A.sizes().slice(1) || B.size(0) != lora->B.size(0) ||
       dropout_ != lora->dropout_)
     return false;
@@ -286,13 +177,18 @@ bool LoraPart::can_take(const Part& other) const {
 void LoraPart::take(const Part& other) {
   const at::NoGradGuard no_grad;
   const auto& lora = dynamic_cast<const LoraPart&>(other);
-  r_ = lora.r_;
+  take_scaling(other);
   A.zero_();
   B.zero_();
   A.narrow(0, 0, r_).copy_(lora.A.narrow(0, 0, r_));
   B.narrow(1, 0, r_).copy_(lora.B.narrow(1, 0, r_));
   if (B_bias.defined()) B_bias.copy_(lora.B_bias);
   if (magnitude.defined()) magnitude.copy_(lora.magnitude);
+}
+
+void LoraPart::take_scaling(const Part& other) {
+  const auto& lora = dynamic_cast<const LoraPart&>(other);
+  r_ = lora.r_;
   scaling_value_ = lora.scaling_value_;
   scaling_.copy_(lora.scaling_);
 }
@@ -323,7 +219,8 @@ bool LoraPart::scale(double factor) {
 at::Tensor LoraPart::delta_weight() const {
   const bool half = A.scalar_type() == at::kHalf || A.scalar_type() == at::kBFloat16;
   const auto wide = [&](const at::Tensor& t) { return half ? t.to(at::kFloat) : t; };
-  auto delta = product(wide(A), wide(B)) * scaling_;
+  const auto [a, b] = factors();
+  auto delta = product(wide(a), wide(b)) * scaling_;
   if (taken_A_.defined()) delta = delta - product(taken_A_, taken_B_);
   return half ? delta.to(A.scalar_type()) : delta;
 }
@@ -343,26 +240,27 @@ void LoraPart::merge(Weights& weights) const {
   weights.bias = weights.bias + (B_bias * scaling_).to(dtype);
 }
 
-const std::vector<Field>& unsupported_lora_fields() {
+std::vector<Field> unsupported_lora_fields() {
   using Rule = Field::Rule;
-  static const std::vector<Field> fields{{"ensure_weight_tying", false},  // build_adapter() looks at it
-                                         {"target_parameters", nullptr, {}, Rule::default_only},
-                                         {"layer_replication", nullptr, {}, Rule::default_only},
-                                         {"loftq_config", nlohmann::json::object(), {}, Rule::default_only},
-                                         {"eva_config", nullptr, {}, Rule::default_only},
-                                         {"corda_config", nullptr, {}, Rule::default_only},
-                                         {"lora_ga_config", nullptr, {}, Rule::default_only},
-                                         {"velora_config", nullptr, {}, Rule::default_only},
-                                         {"monteclora_config", nullptr, {}, Rule::default_only},
-                                         {"arrow_config", nullptr, {}, Rule::default_only},
-                                         {"kasa_config", nullptr, {}, Rule::default_only},
-                                         {"use_bdlora", nullptr, {}, Rule::default_only},
-                                         {"use_qalora", false, {}, Rule::default_only},
-                                         {"qalora_group_size", 16, {}, Rule::any},
-                                         {"alora_invocation_tokens", nullptr, {}, Rule::default_only},
-                                         {"megatron_config", nullptr, {}, Rule::default_only},
-                                         {"megatron_core", "megatron.core", {}, Rule::any}};
-  return fields;
+  return {{"arrow_config", nullptr, {}, Rule::default_only},
+          {"use_qalora", false, {}, Rule::default_only},
+          {"qalora_group_size", 16, {}, Rule::any},
+          {"megatron_config", nullptr, {}, Rule::default_only},
+          {"megatron_core", "megatron.core", {}, Rule::any}};
+}
+
+std::vector<std::pair<int64_t, int64_t>> repeated_layers(const AdapterConfig& config) {
+  if (config.peft_type() != "LORA" || !config.has("layer_replication")) return {};
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  const auto given = nlohmann::json::parse(config.text("layer_replication"));
+  for (const auto& range : given.is_array() ? given : nlohmann::json::array({nullptr})) {
+    const auto whole = [](const nlohmann::json& each) { return each.is_number_integer(); };
+    if (!range.is_array() || range.size() != 2 || !std::all_of(range.begin(), range.end(), whole))
+      throw ConfigError("[lora] \"layer_replication\" must be a list of pairs of layers' numbers, got " +
+                        given.dump());
+    ranges.emplace_back(range[0], range[1]);
+  }
+  return ranges;
 }
 
 Method lora_method() {
@@ -378,15 +276,33 @@ Method lora_method() {
                             {"init_lora_weights", true, {}, Rule::any},
                             {"rank_pattern", nlohmann::json::object()},
                             {"alpha_pattern", nlohmann::json::object()},
-                            {"trainable_token_indices", nullptr, {}, Rule::any}};
-  for (const auto& field : unsupported_lora_fields()) fields.push_back(field);
-  return {.type = "LORA",
-          .fields = std::move(fields),
-          .part = lora_part,
-          .default_targets = usual_targets(),
-          .check = check_lora_init,
-          .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
-                          "init_lora_weights", "bias", "fan_in_fan_out", "ensure_weight_tying"}};
+                            {"trainable_token_indices", nullptr, {}, Rule::any},
+                            {"ensure_weight_tying", false},  // build_adapter() looks at it
+                            {"target_parameters", nullptr, {}, Rule::any},
+                            {"layer_replication", nullptr, {}, Rule::any}};
+  for (const auto& more : {lora_start_fields(), lora_variant_fields(), unsupported_lora_fields()})
+    fields.insert(fields.end(), more.begin(), more.end());
+  return {
+      .type = "LORA",
+      .fields = std::move(fields),
+      .part = lora_part,
+      .default_targets = usual_targets(),
+      .check =
+          [](const AdapterConfig& config) {
+            check_lora_init(config);
+            check_lora_variants(config);
+            check_target_parameters(config);
+            repeated_layers(config);
+          },
+      .named_weights = named_weights,
+      .weight_part = lora_parameter_part,
+      .draws =
+          [](const AdapterConfig& config) {
+            return draws_in_training(config) ? Draws::in_training : Draws::never;
+          },
+      .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "init_lora_weights",
+                      "bias", "fan_in_fan_out", "ensure_weight_tying", "loftq_config", "eva_config",
+                      "corda_config", "lora_ga_config", "alora_invocation_tokens", "kasa_config"}};
 }
 
 }  // namespace graft::adapters

@@ -7,7 +7,10 @@ namespace graft::adapters {
 Method lora_method();
 
 /// Fields of PEFT's LoraConfig, and of what builds on it, that ask for what graft does not have.
-const std::vector<Field>& unsupported_lora_fields();
+std::vector<Field> unsupported_lora_fields();
+
+/// The ranges of "layer_replication"; none where it is not set, or the method has none.
+std::vector<std::pair<int64_t, int64_t>> repeated_layers(const AdapterConfig& config);
 
 /// The norm of each output's row of such a layer's weight, in the shape of DoRA's magnitude.
 at::Tensor dora_norm(const nn::WeightedLayer& layer, const at::Tensor& weight);
@@ -28,6 +31,8 @@ class LoraPart : public Part {
   /// Room for a rank; an adapter may use less.
   int64_t rank() const { return A.size(0); }
   double scaling() const { return scaling_value_; }
+  /// The matrices whose product the adapter adds: A and B, put together where they are stored otherwise.
+  virtual std::pair<at::Tensor, at::Tensor> factors() const { return {A, B}; }
   /// The same as data of the program.
   const at::Tensor& scale_factor() const { return scaling_; }
   /// What the adapter adds to the layer's weight, in its shape. PEFT computes half precision in float32.
@@ -45,6 +50,10 @@ class LoraPart : public Part {
   /// The magnitude's quotient in the shape that scales the weight.
   virtual at::Tensor factor_view(const at::Tensor& factor) const = 0;
   void finish(const PartBuild& build);
+  /// The other's rank and scaling.
+  void take_scaling(const Part& other);
+  /// MiCA leaves B as it starts.
+  static bool trains_b(const PartBuild& build);
   at::Tensor dropped(const at::Tensor& x) const;
   /// magnitude / norm(W + scaling B A), the norm taken as a constant, as the paper has it.
   at::Tensor dora_factor() const;

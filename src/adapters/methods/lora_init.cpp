@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <mutex>
+
 #include "adapters/svd.h"
 #include "adapters/torch_init.h"
 #include "graft/error.h"
+#include "support/log.h"
 
 namespace graft::adapters {
 namespace {
@@ -42,7 +45,7 @@ LowRank principal_part(const LoraPart& part, const std::string& init) {
   return {root.unsqueeze(1) * vh.narrow(0, 0, r), u.narrow(1, 0, r) * root};
 }
 
-bool starts_from_base(const std::string& init) { return init.starts_with("pissa") || init == "olora"; }
+bool takes_from_base(const std::string& init) { return init.starts_with("pissa") || init == "olora"; }
 
 void orthogonal(LoraPart& part) {
   const int64_t r = part.rank(), in = part.A.size(1), out = part.B.size(0);
@@ -55,7 +58,53 @@ void orthogonal(LoraPart& part) {
   part.B.copy_(at::randn({r / 2, out}).t().mm(even) / 10.0);
 }
 
+/// Inits that look at data or at a quantised base while the adapter is made; what is trained from them, and
+/// saved, is plain LoRA.
+struct DataInit {
+  std::string_view name, needs;
+};
+constexpr DataInit kDataInits[] = {
+    {"eva", "batches of data (PEFT: initialize_lora_eva_weights)"},
+    {"lora_ga", "gradients of the base on data (PEFT: preprocess_loraga)"},
+    {"corda", "covariances of the layers' inputs on data (PEFT: preprocess_corda)"},
+    {"loftq", "a base that is quantised on a GPU"}};
+
+/// The r left singular vectors of the smallest singular values, which stay as they are.
+void minor_components(LoraPart& part, const PartBuild& build) {
+  const bool embedding = build.layer.kind() == nn::LayerKind::embedding;
+  const auto weight = build.layer.weight.to(at::kFloat);
+  const auto u = std::get<0>(at::linalg_svd(embedding ? weight.t() : out_in(build.layer, weight), false));
+  if (part.rank() > u.size(1))
+    throw ConfigError("[lora] \"init_lora_weights\": \"mica\" needs a rank of at most " +
+                      std::to_string(u.size(1)) + " for \"" + build.path + "\", got " +
+                      std::to_string(part.rank()));
+  part.B.copy_(u.slice(1, u.size(1) - part.rank()));
+  part.A.zero_();
+}
+
 }  // namespace
+
+std::vector<Field> lora_start_fields() {
+  const auto text = [](std::string_view name) { return Field{name, nullptr}; };
+  return {object_field("loftq_config", {{"loftq_bits", 4}, {"loftq_iter", 1}}, nlohmann::json::object()),
+          object_field("eva_config", {{"rho", 2.0},
+                                      {"tau", 0.99},
+                                      {"use_label_mask", true},
+                                      {"label_mask_value", -100},
+                                      {"whiten", false},
+                                      {"adjust_scaling_factors", true}}),
+          object_field("corda_config", {text("cache_file"),
+                                        text("covariance_file"),
+                                        {"corda_method", "ipm", {"ipm", "kpm"}},
+                                        {"verbose", false},
+                                        {"use_float16_for_covariance", false},
+                                        {"prune_temporary_fields", true}}),
+          object_field("lora_ga_config", {{"direction", "ArB2r", {"ArBr", "A2rBr", "ArB2r", "random"}},
+                                          {"scale", "stable", {"stable", "weight_svd", "gd_scale", "unit"}},
+                                          {"stable_gamma", 16}})};
+}
+
+bool starts_from_base(const AdapterConfig& config) { return takes_from_base(init_of(config)); }
 
 void check_lora_init(const AdapterConfig& config) {
   const auto init = init_of(config);
@@ -64,24 +113,34 @@ void check_lora_init(const AdapterConfig& config) {
         "[adapters] \"lora_bias\" goes with neither \"use_dora\" nor an \"init_lora_weights\" other than "
         "true "
         "and false");
-  for (const char* known : {"true", "false", "gaussian", "orthogonal", "pissa", "olora"})
+  for (const char* known : {"true", "false", "gaussian", "orthogonal", "pissa", "olora", "mica"})
     if (init == known) return;
+  for (const auto& known : kDataInits)
+    if (init == known.name) return;
   constexpr std::string_view prefix = "pissa_niter_";
   if (init.starts_with(prefix) && init.size() > prefix.size() &&
       init.find_first_not_of("0123456789", prefix.size()) == std::string::npos)
     return;
   throw ConfigError(
       "[adapters] \"init_lora_weights\" is \"" + init +
-      "\"; known: true, false, \"gaussian\", \"orthogonal\", \"pissa\", \"pissa_niter_N\", \"olora\"");
+      "\"; known: true, false, \"gaussian\", \"orthogonal\", \"pissa\", \"pissa_niter_N\", \"olora\", "
+      "\"mica\", \"eva\", \"lora_ga\", \"corda\", \"loftq\"");
 }
 
 void initialise_lora(LoraPart& part, const PartBuild& build) {
   const at::NoGradGuard no_grad;
   const auto init = init_of(build.config);
-  const bool embedding = build.layer.kind() == nn::LayerKind::embedding;
+  // A weight that is named by itself starts as a linear layer's.
+  const bool embedding = build.layer.kind() == nn::LayerKind::embedding && build.parameter.empty();
   const bool linear =
       build.layer.kind() == nn::LayerKind::linear || build.layer.kind() == nn::LayerKind::conv1d;
-  if (!linear && (starts_from_base(init) || init == "orthogonal"))
+  for (const auto& data : kDataInits)
+    if (init == data.name)
+      throw ConfigError(
+          "[lora] \"init_lora_weights\": \"" + init + "\" starts from " + std::string(data.needs) +
+          ", which graft does not do: make the adapter with PEFT, save it and train it here, or "
+          "start from true");
+  if (!linear && (takes_from_base(init) || init == "orthogonal"))
     build.refuse("\"init_lora_weights\": \"" + init + "\" is for linear layers");
   if (embedding) {
     part.A.normal_();
@@ -103,9 +162,11 @@ void initialise_lora(LoraPart& part, const PartBuild& build) {
       as_torch_layer(part.A);
     part.B.zero_();
     if (part.B_bias.defined()) part.B_bias.zero_();
+  } else if (init == "mica") {
+    minor_components(part, build);
   } else if (init == "orthogonal") {
     orthogonal(part);
-  } else if (starts_from_base(init)) {
+  } else if (takes_from_base(init)) {
     const auto start = principal_part(part, init);
     part.A.copy_(start.a);
     part.B.copy_(start.b);
@@ -115,7 +176,22 @@ void initialise_lora(LoraPart& part, const PartBuild& build) {
 
 void restore_lora_base(LoraPart& part, const PartBuild& build) {
   const auto init = init_of(build.config);
-  if (!starts_from_base(init)) return;
+  if (init == "corda" || init == "loftq")
+    throw ConfigError("[lora] \"init_lora_weights\": \"" + init +
+                      "\" goes with a base that its making changed, and PEFT does not load it on another: if "
+                      "this base is that one, set "
+                      "\"init_lora_weights\" to true; else save the adapter converted to plain LoRA (PEFT: "
+                      "path_initial_model_for_weight_conversion)");
+  if (init == "lora_ga") {
+    static std::once_flag said;
+    std::call_once(said, [] {
+      log_warning(
+          "[lora] an adapter made with \"lora_ga\" goes with the base that its making changed, as PEFT has "
+          "it: load it "
+          "on that one");
+    });
+  }
+  if (!takes_from_base(init)) return;
   if (pissa_rounds(init) >= 0)
     throw ConfigError(
         "[adapters] an adapter made with \"" + init +

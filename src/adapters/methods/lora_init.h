@@ -7,6 +7,12 @@
 
 namespace graft::adapters {
 
+/// The fields that say how such an init goes, where it needs more than its name.
+std::vector<Field> lora_start_fields();
+
+/// Whether the init takes a part out of the base.
+bool starts_from_base(const AdapterConfig& config);
+
 /// ConfigError for a value of `init_lora_weights` that is not known.
 void check_lora_init(const AdapterConfig& config);
 void initialise_lora(LoraPart& part, const PartBuild& build);

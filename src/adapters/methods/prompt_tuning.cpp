@@ -34,13 +34,15 @@ at::Tensor text_tokens(const AdapterConfig& config, int64_t count) {
   return at::tensor(wanted, at::kLong);
 }
 
-at::Tensor fresh_embeddings(const PromptBuild& build, at::IntArrayRef shape) {
+}  // namespace
+
+at::Tensor fresh_prompt(const PromptBuild& build, at::IntArrayRef shape) {
   if (!build.source.fresh()) return {};
   const at::NoGradGuard no_grad;
   // Drawn in any case: the draws after it are PEFT's.
   auto drawn = fresh_tensor("prompt_embeddings", shape).normal_();
   const auto init = build.config.string("prompt_tuning_init");
-  if (init == "RANDOM" || build.config.boolean("inference_mode")) return drawn;
+  if ((init != "TEXT" && init != "SAMPLE_VOCAB") || build.config.boolean("inference_mode")) return drawn;
   const int64_t vocab = build.model.config().integer("vocab_size");
   const auto ids = init == "TEXT" ? text_tokens(build.config, shape[0])
                                   : at::randint(0, vocab, {shape[0]}, at::TensorOptions(at::kLong));
@@ -51,7 +53,7 @@ at::Tensor fresh_embeddings(const PromptBuild& build, at::IntArrayRef shape) {
   return build.model.input_embeddings(ids.to(build.model.device())).to(at::kFloat);
 }
 
-void check(const AdapterConfig& config) {
+void check_prompt_tuning(const AdapterConfig& config) {
   check_prompt(config);
   if (config.string("prompt_tuning_init") != "TEXT") return;
   for (const char* field : {"tokenizer_name_or_path", "prompt_tuning_init_text"})
@@ -60,19 +62,17 @@ void check(const AdapterConfig& config) {
                         "\" too");
 }
 
-}  // namespace
-
 Method prompt_tuning_method() {
   return {.type = "PROMPT_TUNING",
           .fields = prompt_fields({{"prompt_tuning_init", "RANDOM", {"RANDOM", "TEXT", "SAMPLE_VOCAB"}},
                                    {"prompt_tuning_init_text"},
                                    {"tokenizer_name_or_path"},
                                    {"tokenizer_kwargs", nullptr, {}, Field::Rule::default_only}}),
-          .check = check,
+          .check = check_prompt_tuning,
           .prompt = [](const PromptBuild& build) -> std::shared_ptr<Prompt> {
             const std::vector<int64_t> shape{total_virtual_tokens(build.config),
                                              build.config.integer("token_dim")};
-            return std::make_shared<Prompt>(build, shape, fresh_embeddings(build, shape));
+            return std::make_shared<Prompt>(build, shape, fresh_prompt(build, shape));
           },
           .data_fields = {"prompt_tuning_init", "prompt_tuning_init_text", "tokenizer_name_or_path",
                           "num_attention_heads", "num_layers"}};
