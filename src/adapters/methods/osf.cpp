@@ -79,14 +79,14 @@ class OsfPart : public AddedWeight {
  private:
   // U and V themselves, whose gradients are at right angles to the large singular vectors.
   at::Tensor trained_U() const {
-    const auto u = widened(U_);
+    auto u = widened(U_);
     if (!at::GradMode::is_enabled()) return u;
     const auto still = u.detach(), change = u - still, span = cast_to(span_U_, u);
     const auto within = at::matmul(span, at::matmul(span.t(), change));
     return still + (large_U_ ? change - within : within);
   }
   at::Tensor trained_V() const {
-    const auto v = widened(V_);
+    auto v = widened(V_);
     if (!at::GradMode::is_enabled()) return v;
     const auto still = v.detach(), change = v - still, span = cast_to(span_V_, v);
     const auto within = at::matmul(at::matmul(change, span.t()), span);

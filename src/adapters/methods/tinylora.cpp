@@ -40,6 +40,7 @@ class TinyVectors : public Shared {
 
   std::vector<Entry> entries() const override {
     std::vector<Entry> all;
+    all.reserve(vectors_.size());
     for (size_t i = 0; i < vectors_.size(); ++i) all.push_back({key(i), vectors_[i], true});
     return all;
   }
