@@ -88,7 +88,10 @@ at::Tensor Part::enter(const PartBuild& build, std::string_view suffix, const at
   std::string name(suffix);
   std::replace(name.begin(), name.end(), '.', '/');  // a module's table takes no dots
   entries_.push_back({build.key(suffix), name, trainable});
-  const auto here = tensor.to(build.layer.weight.device());
+  const auto& base = build.layer.weight;
+  auto here = tensor.to(base.device());
+  // As PEFT has it, whose parameters are float32: no product takes two dtypes.
+  if (here.scalar_type() == at::kDouble && base.scalar_type() != at::kDouble) here = here.to(at::kFloat);
   return trainable ? register_parameter(name, here, /*requires_grad=*/false) : register_buffer(name, here);
 }
 

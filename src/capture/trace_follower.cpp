@@ -16,7 +16,7 @@ namespace graft {
 
 using c10::IValue;
 
-bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor) const {
+bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor, bool grad_mode) const {
   const auto* impl = tensor.unsafeGetTensorImpl();
   switch (ref.kind) {
     case Trace::Ref::Kind::undefined:
@@ -26,7 +26,8 @@ bool TraceFollower::is(const Trace::Ref& ref, const at::Tensor& tensor) const {
     default:
       // The code may have given a tensor object other memory (set_data()).
       return impl == made_[ref.number].tensor._unsafe_get_target() &&
-             storage_of(tensor) == made_[ref.number].storage && has_same_flags(made_[ref.number], tensor);
+             storage_of(tensor) == made_[ref.number].storage &&
+             has_same_flags(made_[ref.number], tensor, grad_mode);
   }
 }
 
@@ -47,12 +48,13 @@ bool TraceFollower::is_known(const at::Tensor& tensor) const {
          });
 }
 
-/// Code can ask for a gradient, or put hooks on a tensor, without calling an operator.
-bool TraceFollower::has_same_flags(const Object& object, const at::Tensor& tensor) const {
-  return tensor.requires_grad() == at(object.shown).requires_grad && marks_of({tensor}) == 0;
+/// Code can ask for a gradient, or put hooks on a tensor, without calling an operator. To a call in a scope
+/// without gradients it is all one whether its arguments want any.
+bool TraceFollower::has_same_flags(const Object& object, const at::Tensor& tensor, bool grad_mode) const {
+  return (!grad_mode || tensor.requires_grad() == at(object.shown).requires_grad) && marks_of({tensor}) == 0;
 }
 
-bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value) const {
+bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value, bool grad_mode) const {
   switch (argument.kind) {
     case Trace::Argument::Kind::literal:
       return !value.isTensor() && is_same_literal(argument.value, value);
@@ -63,12 +65,12 @@ bool TraceFollower::matches(const Trace::Argument& argument, const IValue& value
              (argument.input ? is_same_kind_of_number(argument.value.toTensor(), value.toTensor())
                              : is_same_number(argument.value.toTensor(), value.toTensor()));
     case Trace::Argument::Kind::tensor:
-      return value.isTensor() && is(argument.tensors[0], value.toTensor());
+      return value.isTensor() && is(argument.tensors[0], value.toTensor(), grad_mode);
     default:
       if (!value.isTensorList() && !value.isOptionalTensorList()) return false;
       return std::ranges::equal(argument.tensors, value.toListRef(),
                                 [&](const Trace::Ref& ref, const IValue& item) {
-                                  return is(ref, item.isNone() ? at::Tensor() : item.toTensor());
+                                  return is(ref, item.isNone() ? at::Tensor() : item.toTensor(), grad_mode);
                                 });
   }
 }
@@ -80,7 +82,7 @@ bool TraceFollower::is_next_here(const c10::OperatorHandle& op, const torch::jit
   return std::equal(call.arguments.begin(), call.arguments.end(),
                     stack.end() - static_cast<int64_t>(call.arguments.size()),
                     [&](const Trace::Argument& argument, const IValue& value) {
-                      return matches(argument, value);
+                      return matches(argument, value, call.grad_mode);
                     }) &&
          tells_one_thing(stack);
 }
@@ -303,8 +305,9 @@ void TraceFollower::compute_elements() {
 bool TraceFollower::ends(const std::vector<at::Tensor>& outputs) {
   const auto fits = [&] {
     return next_ == trace().calls.size() &&
-           std::ranges::equal(trace().outputs, outputs,
-                              [&](const Trace::Ref& ref, const at::Tensor& t) { return is(ref, t); });
+           std::ranges::equal(trace().outputs, outputs, [&](const Trace::Ref& ref, const at::Tensor& t) {
+             return is(ref, t, /*grad_mode=*/true);
+           });
   };
   return fits() || turn(fits);
 }

@@ -81,12 +81,12 @@ class TraceFollower {
   at::Tensor tensor(const Trace::Ref& ref) const;
 
  private:
-  bool matches(const Trace::Argument& argument, const c10::IValue& value) const;
+  bool matches(const Trace::Argument& argument, const c10::IValue& value, bool grad_mode) const;
   bool is_input(uint32_t input, const at::Tensor& tensor) const;
   bool is_known(const at::Tensor& tensor) const;
   bool tells_one_thing(const torch::jit::Stack& stack) const;
-  bool is(const Trace::Ref& ref, const at::Tensor& tensor) const;
-  bool has_same_flags(const Object& object, const at::Tensor& tensor) const;
+  bool is(const Trace::Ref& ref, const at::Tensor& tensor, bool grad_mode) const;
+  bool has_same_flags(const Object& object, const at::Tensor& tensor, bool grad_mode) const;
   at::Tensor as_placeholder(uint32_t number, at::Tensor made) const;
   bool turn(const std::function<bool()>& fits);
   bool has_same_inputs(const TraceToFollow& other) const;

@@ -29,7 +29,8 @@ GenerateOutput go_on(PreTrainedModel& model, const ModelInputs& prompt, const Ge
 GenerateOutput go_on(PeftModel& model, const ModelInputs& given, const GenerationConfig& config,
                      const GenerateCall& call, bool with_logprobs) {
   const AdapterCall named{call.adapter_names};
-  auto prompt = prepare(given, config, *model.base_model(), model.num_virtual_tokens(named), model.vocab_size(named));
+  auto prompt =
+      prepare(given, config, *model.base_model(), model.num_virtual_tokens(named), model.vocab_size(named));
   const AdapterCall adapters{for_copies(call.adapter_names, prompt.copies)};
   if (!prompt.rows.alora_offsets.defined())
     prompt.rows.alora_offsets = model.alora_offsets(prompt.ids, adapters);

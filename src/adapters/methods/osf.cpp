@@ -65,14 +65,16 @@ class OsfPart : public AddedWeight {
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     const auto in = widened(gate.part(x));
-    const auto now = at::linear(at::linear(in, trained_V()), trained_U() * widened(S_));
+    const auto now =
+        at::linear(at::linear(in, cast_to(trained_V(), in)), cast_to(trained_U() * widened(S_), in));
     const auto first = at::linear(at::linear(in, cast_to(first_V_, in)), cast_to(first_U_, in));
     return gate.add(next(x), now - first);
   }
 
  protected:
   at::Tensor delta_weight() const override {
-    const auto now = at::matmul(widened(U_) * widened(S_), widened(V_));
+    const auto left = widened(U_) * widened(S_);
+    const auto now = at::matmul(left, cast_to(V_, left));
     return now - at::matmul(cast_to(first_U_, now), cast_to(first_V_, now));
   }
 
