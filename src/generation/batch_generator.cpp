@@ -297,6 +297,7 @@ at::Tensor BatchGenerator::Impl::invoked(const std::vector<std::string>& adapter
   const auto one = tensor({0}).unsqueeze(0).expand({static_cast<int64_t>(adapters.size()), 1});
   if (!runner.peft || !runner.peft->alora_offsets(one, {adapters}).defined()) return {};
   std::vector<int64_t> flags;
+  flags.reserve(rows.size());
   for (const auto& work : rows) flags.push_back(work && work->invoked);
   return tensor(flags);
 }

@@ -80,6 +80,7 @@ std::shared_ptr<PreTrainedModel> with_repeated_layers(
   if (config.has("layer_types")) {
     const auto given = config.strings("layer_types");
     std::vector<std::string> types;
+    types.reserve(numbers.size());
     // As transformers has it: by the place, while the config has one for it; beyond that each block's own.
     for (size_t i = 0; i < numbers.size(); ++i)
       types.push_back(given.at(i < given.size() ? i : static_cast<size_t>(numbers[i])));

@@ -28,7 +28,7 @@ class KeptRows : public PromptEncoder {
 at::Tensor fresh_rows(int64_t tokens, int64_t frozen, int64_t width) {
   auto rows = fresh_tensor("prompt_embeddings", {tokens, width});
   // In PEFT's order.
-  for (auto part : {rows.slice(0, 0, frozen), rows.slice(0, frozen)})
+  for (const auto& part : {rows.slice(0, 0, frozen), rows.slice(0, frozen)})
     if (part.numel() > 0) part.normal_();
   return rows;
 }

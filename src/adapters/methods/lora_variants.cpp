@@ -62,12 +62,15 @@ class BlockLora : public LoraLinear {
 
   Joint joint() const override { return nullptr; }
   std::pair<at::Tensor, at::Tensor> factors() const override { return {whole(A, a_), whole(B, b_)}; }
+  // Not as LoRA, whose start may have taken something out of the base.
+  // NOLINTBEGIN(bugprone-parent-virtual-call)
   bool can_take(const Part& other) const override { return Part::can_take(other); }
   NamedTensors saved() const override { return Part::saved(); }
   void take(const Part& other) override {
     Part::take(other);
     take_scaling(other);
   }
+  // NOLINTEND(bugprone-parent-virtual-call)
 
  private:
   BlockLora(const PartBuild& build, Blocks blocks) : LoraLinear(build, blocks), a_(blocks.a), b_(blocks.b) {}
@@ -158,11 +161,14 @@ class KasaLora : public LoraLinear {
   }
 
   std::pair<at::Tensor, at::Tensor> factors() const override { return {A, B * diagonal}; }
+  // Not as LoRA, whose start may have taken something out of the base.
+  // NOLINTBEGIN(bugprone-parent-virtual-call)
   bool can_take(const Part& other) const override { return Part::can_take(other); }
   void take(const Part& other) override {
     Part::take(other);
     take_scaling(other);
   }
+  // NOLINTEND(bugprone-parent-virtual-call)
 
  protected:
   at::Tensor narrowed(const at::Tensor& x) const override { return at::linear(x, A) * diagonal; }

@@ -32,11 +32,14 @@ class MonteCarloLora : public LoraLinear {
   }
 
   Joint joint() const override { return is_training() ? nullptr : LoraLinear::joint(); }
+  // Not as LoRA, whose start may have taken something out of the base.
+  // NOLINTBEGIN(bugprone-parent-virtual-call)
   bool can_take(const Part& other) const override { return Part::can_take(other); }
   void take(const Part& other) override {
     Part::take(other);
     take_scaling(other);
   }
+  // NOLINTEND(bugprone-parent-virtual-call)
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     if (!is_training()) return LoraLinear::forward(x, next, gate);

@@ -91,6 +91,8 @@ class MultitaskPrompt : public Prompt {
     return all;
   }
 
+  // All of its entries, not the embeddings of a prompt.
+  // NOLINTNEXTLINE(bugprone-parent-virtual-call)
   NamedTensors saved() const override { return Shared::saved(); }
 
  private:
