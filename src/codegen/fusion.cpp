@@ -219,7 +219,7 @@ std::string to_string(const Schedule& schedule) {
       text << "call " << ir::to_string(*step.external) << "\n";
       continue;
     }
-    text << "kernel " << kernels++ << " over";
+    text << (step.with_last ? "+ " : "") << "kernel " << kernels++ << " over";
     for (const auto& dim : step.kernel.dims) text << " " << dim.extent << (dim.reduced ? " reduced" : "");
     text << "\n";
     for (size_t i = 0; i < step.buffers.size(); ++i)

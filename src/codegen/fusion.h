@@ -22,6 +22,8 @@ struct Step {
   /// Of a kernel that scatters: whose memory its result lies in, if that is no value of its own. Else an
   /// earlier step has written into the same buffer what the result is before.
   const ir::Value* onto = nullptr;
+  /// A kernel that is launched as one with the step before it (side_by_side.h): they run at the same time.
+  bool with_last = false;
 };
 
 struct Schedule {

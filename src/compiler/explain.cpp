@@ -37,16 +37,17 @@ void explain_graph(std::ostream& text, const char* name, const ir::Graph& graph,
   const auto lowered = lower(ir::clone(graph), target, bindings.frozen, bindings.neighbours);
   const auto& schedule = lowered.schedule;
   std::map<std::string, std::pair<int, std::string>> calls;
-  size_t kernels = 0;
+  size_t kernels = 0, launches = 0;
   for (const auto& step : schedule.steps) {
     if (!step.external) {
       ++kernels;
+      if (!step.with_last) ++launches;
       continue;
     }
     auto& [count, why] = calls[step.external->op()];
     ++count, why = reason_for(*step.external, target);
   }
-  text << name << ": " << graph.nodes().size() << " operators as captured, " << kernels
+  text << name << ": " << graph.nodes().size() << " operators as captured, " << launches
        << " kernel launches, " << schedule.steps.size() - kernels << " calls\n";
   for (const auto& [op, call] : calls)
     text << "  " << call.first << " x " << op << " (" << call.second << ")\n";

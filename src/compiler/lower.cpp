@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/side_by_side.h"
 #include "graft/error.h"
 #include "support/env.h"
 #include "support/log.h"
@@ -27,6 +28,8 @@ Lowered lower_core(ir::Graph graph, const Target& target) {
   Lowered lowered{.graph = std::move(graph)};
   const Stopwatch watch("fusion");
   lowered.schedule = codegen::schedule(lowered.graph, target.limits());
+  codegen::put_side_by_side(lowered.graph, lowered.schedule,
+                            [&](const codegen::Kernel& kernel) { return target.launch_kind(kernel); });
   if (logs(LogTopic::graph)) log(LogTopic::graph, codegen::to_string(lowered.schedule));
   return lowered;
 }

@@ -21,6 +21,12 @@ void Device::multiply_and_add_into(const at::Tensor& out, const at::Tensor& adde
   at::addmm_out(result, added, a, b, beta, alpha);
 }
 
+std::shared_ptr<const ProductWay> Device::fastest_way(const ir::TensorType&, const ir::TensorType*,
+                                                      const ir::TensorType&, const ir::TensorType&,
+                                                      const cache::Measuring&) const {
+  return nullptr;
+}
+
 std::unique_ptr<PackedProduct> Device::pack(ir::DType, int64_t, int64_t, int64_t,
                                             const cache::Measuring&) const {
   return nullptr;

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,19 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 
   virtual void launch() = 0;
+};
+
+/// alpha * a * b + beta * added, in a way that was chosen for matrices of certain types.
+class ProductWay {
+ public:
+  ProductWay() = default;
+  virtual ~ProductWay() = default;
+  ProductWay(const ProductWay&) = delete;
+  ProductWay& operator=(const ProductWay&) = delete;
+
+  /// `added`: undefined where there is none. It may be `out`.
+  virtual void multiply(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
+                        const at::Tensor& b, double beta, double alpha) const = 0;
 };
 
 class Device {
@@ -91,7 +105,9 @@ class Device {
     int32_t mark;             ///< for the context
     const std::string& what;  ///< for the error
   };
-  virtual void write_rows(const RowWrite& rows, RunContext& context) const = 0;
+  /// Several have the same indices, dtype and number of places, so that either all of them can be done or
+  /// none.
+  virtual void write_rows(std::span<const RowWrite> all, RunContext& context) const = 0;
 
   /// In seconds, until all that it does is done: for choices that only measuring can make.
   virtual double time_of(const std::function<void()>& body) const = 0;
@@ -102,6 +118,12 @@ class Device {
   virtual void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) const;
   virtual void multiply_and_add_into(const at::Tensor& out, const at::Tensor& added, const at::Tensor& a,
                                      const at::Tensor& b, double beta, double alpha) const;
+  /// The fastest of the ways in which the device's libraries can do it, by measuring (`added`: null where
+  /// there is none); null where that is ATen's, or nothing is to be measured.
+  virtual std::shared_ptr<const ProductWay> fastest_way(const ir::TensorType& out,
+                                                        const ir::TensorType* added, const ir::TensorType& a,
+                                                        const ir::TensorType& b,
+                                                        const cache::Measuring& how) const;
   /// For x [rows, in] times the transpose of a weight [out, in] that seldom changes; null where no form of
   /// the weight is faster than the weight as it is.
   virtual std::unique_ptr<PackedProduct> pack(ir::DType dtype, int64_t rows, int64_t in, int64_t out,

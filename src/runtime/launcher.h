@@ -9,7 +9,7 @@ namespace graft {
 
 /// One launch of a kernel, and the run that it is part of.
 struct Launch {
-  void* const* buffers;                 ///< in the kernel's order
+  void* const* buffers;                 ///< in the kernel's order; kernel after kernel
   int32_t* failed;                      ///< gets `mark` where an index in the data is out of range
   int32_t mark = 1;                     ///< never 0
   bool unless_failed = false;           ///< it does nothing if there is a mark already
@@ -29,7 +29,7 @@ class Launcher {
 };
 
 struct CompiledKernels {
-  /// One for each kernel of the schedule, in its order.
+  /// One for each kernel of the schedule, in its order; null for those that are launched with the one before.
   std::vector<std::shared_ptr<const Launcher>> launchers;
   int64_t unique = 0;
   int64_t cache_hits = 0;

@@ -1,6 +1,7 @@
 #include "runtime/prepared.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -76,10 +77,11 @@ class Preparation {
     size_t kernel = 0;
     for (const auto& step : schedule.steps) {
       auto& action = program_.actions.emplace_back();
+      heads_.push_back(step.with_last ? heads_.back() : program_.actions.size() - 1);
       if (step.external)
         call_of(action, graph, *step.external, generators);
       else if (const auto& launcher = launchers[kernel++]; !is_joined(step))
-        kernel_of(action, step, launcher);
+        kernel_of(step, launcher);
     }
     leave_out(schedule, predicates);
     for (const auto* result : graph.results()) program_.results.push_back(result ? slot_of(*result) : none);
@@ -87,10 +89,13 @@ class Preparation {
     if (!bindings.in_place.empty()) {
       const size_t safe = safe_from(schedule);
       for (const auto& pair : bindings.in_place) write_into(graph, schedule, pair, safe);
+      join_row_updates();
       if (logs(LogTopic::kernels)) log_in_place(graph, bindings.in_place);
     }
     plan(schedule);
-    program_.launches = static_cast<int64_t>(kernel - joined_.size());
+    program_.launches = std::ranges::count_if(schedule.steps, [&](const auto& step) {
+      return !step.external && !step.with_last && !is_joined(step);
+    });
     if (bindings.record) program_.not_recorded = reason_not_to_record(schedule);
     return std::move(program_);
   }
@@ -239,7 +244,9 @@ class Preparation {
     }
   }
 
-  void kernel_of(Action& action, const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
+  /// With `with_last` the kernel is part of the launch before it, and has no launcher of its own.
+  void kernel_of(const codegen::Step& step, std::shared_ptr<const Launcher> launcher) {
+    auto& action = program_.actions[heads_.back()];
     std::vector<Pointer> buffers;
     for (const auto* value : step.buffers) {
       const bool written = step.kernel.buffers[buffers.size()].written;
@@ -248,10 +255,14 @@ class Preparation {
       action.uses.push_back(buffers.back().slot);
       if (written) action.writes.push_back(buffers.back().slot);
     }
-    program_.most_buffers = std::max(program_.most_buffers, buffers.size());
+    if (!step.with_last) {
+      auto work = std::make_unique<KernelWork>(std::move(launcher), static_cast<int32_t>(heads_.back() + 1));
+      launch_ = work.get();
+      action.work = std::move(work);
+    }
+    launch_->add(buffers);
+    program_.most_buffers = std::max(program_.most_buffers, launch_->buffers());
     action.is_kernel = true;
-    action.work = std::make_unique<KernelWork>(std::move(launcher), std::move(buffers),
-                                               static_cast<int32_t>(program_.actions.size()));
     for (const auto* node : step.nodes) {
       action.what = ir::to_string(*node);
       if (node->op() == "aten::embedding" || node->op() == "aten::gather") break;
@@ -299,11 +310,15 @@ class Preparation {
     action.else_from = added;
     action.else_to = out;
     const auto found = packed_.find(&node);
-    if (found == packed_.end())
-      return std::make_unique<ProductWork>(
-          device_, product_of(planned),
-          ProductWork::Slots{.a = a, .b = slot_of(*parts.b), .out = out, .added = added}, parts.beta,
-          parts.alpha);
+    if (found == packed_.end()) {
+      const ProductWork::Slots slots{.a = a, .b = slot_of(*parts.b), .out = out, .added = added};
+      const auto way =
+          planned == Planned::bmm
+              ? nullptr
+              : device_.fastest_way(program_.slots[out].type, parts.added ? &parts.added->type() : nullptr,
+                                    parts.a->type(), parts.b->type(), measuring_);
+      return std::make_unique<ProductWork>(device_, product_of(planned), slots, parts.beta, parts.alpha, way);
+    }
     auto& [product, weight] = found->second;
     auto work = std::make_unique<PackedWork>(
         std::move(product), PackedWork::Slots{.x = a, .weight = slot_of(*weight), .out = out, .bias = added},
@@ -372,12 +387,14 @@ class Preparation {
       const auto call = plan::call_that_may_write_rows_into(graph, schedule, *result, *input);
       if (!call || *call + 1 < safe) return;
       auto& action = program_.actions[*call];
-      action.work = std::make_unique<RowUpdateWork>(
+      auto work = std::make_unique<RowUpdateWork>(
           device_, std::move(action.work),
           RowUpdateWork::Slots{slot_of(*input), slot_of(*ir::value_of(*node, "index")),
                                slot_of(*ir::value_of(*node, "source")), slot_of(*result),
                                static_cast<int64_t>(*ir::number_of(*node, "dim"))},
           static_cast<int32_t>(*call + 1), action.what);
+      row_updates_.emplace(*call, work.get());
+      action.work = std::move(work);
       if (*call + 1 == safe) program_.last_check = *call;  // the ones after it write to the same places
       program_.in_place.push_back({*call, pair.input, graph.input_name(pair.input)});
       return;
@@ -385,10 +402,47 @@ class Preparation {
     auto& slot = program_.slots[numbers_.at(result)];
     if (slot.kind != Slot::Kind::own) return;
     const auto kernel = plan::kernel_that_may_write_into(graph, schedule, *result, *input);
-    if (!kernel || *kernel < safe) return;
+    if (!kernel || *kernel < safe || is_read_beside(*input, *kernel, schedule)) return;
     slot.into = pair.input;
-    program_.actions[*kernel].work->guard_writes();
-    program_.in_place.push_back({*kernel, pair.input, graph.input_name(pair.input)});
+    program_.actions[heads_[*kernel]].work->guard_writes();
+    program_.in_place.push_back({heads_[*kernel], pair.input, graph.input_name(pair.input)});
+  }
+
+  /// Updates that follow each other, with the same places, are done at once.
+  void join_row_updates() {
+    RowUpdateWork* before = nullptr;
+    for (size_t i = 0; i < program_.actions.size(); ++i) {
+      auto& action = program_.actions[i];
+      if (!action.work) continue;
+      const auto found = row_updates_.find(i);
+      auto* update = found == row_updates_.end() ? nullptr : found->second;
+      if (before && update && have_same_places(*before, *update)) {
+        before->take_over(*update);
+        action.work = nullptr;
+      } else {
+        before = update;
+      }
+    }
+  }
+
+  bool have_same_places(const RowUpdateWork& one, const RowUpdateWork& other) const {
+    const auto &a = one.slots(), &b = other.slots();
+    const auto &x = program_.slots[a.input].type, &y = program_.slots[b.input].type;
+    const auto dims = static_cast<int64_t>(x.sizes.size());
+    const auto places = [&](const ir::TensorType& type, int64_t dim) {
+      return type.sizes[static_cast<size_t>(dim < 0 ? dim + dims : dim)];
+    };
+    return a.index == b.index && x.dtype == y.dtype && x.sizes.size() == y.sizes.size() && dims > 0 &&
+           places(x, a.dim) == places(y, b.dim) && a.out != b.source && a.input != b.input;
+  }
+
+  /// Whether another kernel of the same launch reads the input.
+  bool is_read_beside(const Value& input, size_t kernel, const codegen::Schedule& schedule) const {
+    for (size_t i = heads_[kernel]; i < heads_.size() && heads_[i] == heads_[kernel]; ++i)
+      if (i != kernel && std::ranges::any_of(schedule.steps[i].buffers,
+                                             [&](const Value* value) { return &root_of(*value) == &input; }))
+        return true;
+    return false;
   }
 
   void log_in_place(const ir::Graph& graph, const std::vector<InPlace>& pairs) const {
@@ -492,6 +546,9 @@ class Preparation {
   ir::Device place_;  // the same
   Prepared program_;
   cache::Measuring measuring_;
+  std::vector<size_t> heads_;                     // of each step, the action that launches it
+  KernelWork* launch_ = nullptr;                  // the last one
+  std::map<size_t, RowUpdateWork*> row_updates_;  // by action
   std::unordered_map<const Value*, size_t> numbers_;
   std::unordered_set<const Value*> leaves_;   // roots of results, and of what views that are calls see
   std::unordered_set<const Value*> aliased_;  // the latter

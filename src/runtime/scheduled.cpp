@@ -105,7 +105,10 @@ class Scheduled : public Executable {
       } else {
         for (; next < program_.actions.size(); ++next) checked(program_.actions[next], *frame, in_place);
       }
+      // Where kernels look for marks before they write into inputs, a mark says that none has done so.
+      const size_t done = std::exchange(next, frame->context->guards_writes() ? 0 : next);
       check_failure(*frame->context);
+      next = done;
       results = end(*frame, in_place);
     } catch (const std::exception& error) {
       forget_failure(*frame);

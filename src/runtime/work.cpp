@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace graft::runtime {
 
 void KernelWork::run(Frame& frame, bool in_place) const {
@@ -26,6 +29,10 @@ void ProductWork::run(Frame& frame, bool) const {
   auto& out = frame.table[slots_.out];
   const auto& a = frame.table[slots_.a];
   const auto& b = frame.table[slots_.b];
+  if (way_) {
+    const auto added = slots_.added == none ? at::Tensor() : frame.table[slots_.added];
+    return way_->multiply(out, added, a, b, beta_, alpha_);
+  }
   switch (kind_) {
     case Product::mm:
       return device_.multiply_into(out, a, b);
@@ -58,11 +65,22 @@ void CallWork::run(Frame& frame, bool) const {
 }
 
 void RowUpdateWork::run(Frame& frame, bool in_place) const {
-  if (!in_place) return otherwise_->run(frame, in_place);
-  const auto& input = frame.table[slots_.input];
-  device_.write_rows({input, frame.table[slots_.index], frame.table[slots_.source], slots_.dim, mark_, what_},
-                     *frame.context);
-  frame.table[slots_.out] = input;
+  if (!in_place) {
+    for (const auto& update : all_) update.otherwise->run(frame, in_place);
+    return;
+  }
+  std::vector<Device::RowWrite> rows;
+  rows.reserve(all_.size());
+  for (const auto& [otherwise, slots, mark, what] : all_)
+    rows.push_back({frame.table[slots.input], frame.table[slots.index], frame.table[slots.source], slots.dim,
+                    mark, what});
+  device_.write_rows(rows, *frame.context);
+  for (const auto& update : all_) frame.table[update.slots.out] = frame.table[update.slots.input];
+}
+
+void RowUpdateWork::take_over(RowUpdateWork& other) {
+  std::ranges::move(other.all_, std::back_inserter(all_));
+  other.all_.clear();
 }
 
 }  // namespace graft::runtime

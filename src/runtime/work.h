@@ -34,11 +34,17 @@ struct Pointer {
   bool written;
 };
 
+/// A launch: of one kernel, or of several that run at the same time.
 class KernelWork : public Work {
  public:
   /// `mark` tells it from others where it fails.
-  KernelWork(std::shared_ptr<const Launcher> launcher, std::vector<Pointer> buffers, int32_t mark)
-      : launcher_(std::move(launcher)), buffers_(std::move(buffers)), mark_(mark) {}
+  KernelWork(std::shared_ptr<const Launcher> launcher, int32_t mark)
+      : launcher_(std::move(launcher)), mark_(mark) {}
+  /// The buffers of its next kernel.
+  void add(const std::vector<Pointer>& buffers) {
+    buffers_.insert(buffers_.end(), buffers.begin(), buffers.end());
+  }
+  size_t buffers() const { return buffers_.size(); }
   void run(Frame& frame, bool in_place) const override;
   void guard_writes() override { guarded_ = true; }
 
@@ -57,8 +63,10 @@ class ProductWork : public Work {
   struct Slots {
     size_t a, b, out, added = none;  ///< added: what an addmm adds the product to
   };
-  ProductWork(const Device& device, Product kind, const Slots& slots, double beta, double alpha)
-      : device_(device), kind_(kind), slots_(slots), beta_(beta), alpha_(alpha) {}
+  /// `way`: null where the device's plain one serves.
+  ProductWork(const Device& device, Product kind, const Slots& slots, double beta, double alpha,
+              std::shared_ptr<const ProductWay> way)
+      : device_(device), kind_(kind), slots_(slots), beta_(beta), alpha_(alpha), way_(std::move(way)) {}
   void run(Frame& frame, bool in_place) const override;
 
  private:
@@ -66,6 +74,7 @@ class ProductWork : public Work {
   Product kind_;
   Slots slots_;
   double beta_, alpha_;
+  std::shared_ptr<const ProductWay> way_;
 };
 
 /// One whose weight is packed. It makes its result.
@@ -113,28 +122,34 @@ class CallWork : public Work {
   std::vector<std::pair<size_t, size_t>> moves_;
 };
 
-/// An index_copy that a run in place does upon the input itself.
+/// Index_copies that a run in place does upon the inputs themselves, all with the same indices.
 class RowUpdateWork : public Work {
  public:
   struct Slots {
     size_t input, index, source, out;
     int64_t dim;
   };
+  /// `otherwise`: for runs that are not in place.
   RowUpdateWork(const Device& device, std::unique_ptr<Work> otherwise, const Slots& slots, int32_t mark,
                 std::string what)
-      : device_(device),
-        otherwise_(std::move(otherwise)),
-        slots_(slots),
-        mark_(mark),
-        what_(std::move(what)) {}
+      : device_(device) {
+    all_.push_back({std::move(otherwise), slots, mark, std::move(what)});
+  }
   void run(Frame& frame, bool in_place) const override;
 
+  const Slots& slots() const { return all_.front().slots; }
+  /// What the other would do is done here.
+  void take_over(RowUpdateWork& other);
+
  private:
+  struct Update {
+    std::unique_ptr<Work> otherwise;
+    Slots slots;
+    int32_t mark;
+    std::string what;
+  };
   const Device& device_;
-  std::unique_ptr<Work> otherwise_;
-  Slots slots_;
-  int32_t mark_;
-  std::string what_;
+  std::vector<Update> all_;
 };
 
 }  // namespace graft::runtime

@@ -42,6 +42,11 @@ class Target {
   virtual const codegen::Limits& limits() const = 0;
   virtual const passes::TargetFacts& facts() const = 0;
 
+  /// Small kernels with the same answer are launched as one (codegen/side_by_side.h); 0: never.
+  virtual int64_t launch_kind(const codegen::Kernel& /*kernel*/) const { return 0; }
+
+  /// The launcher of kernels that are launched as one stands at the first of them, and takes the buffers of
+  /// all; the others have none.
   virtual CompiledKernels compile(const codegen::Schedule& schedule, const cache::Measuring& how) const = 0;
   /// The levels of `--emit` below the loops, and the text of one of them.
   virtual const std::vector<std::string>& code_levels() const = 0;

@@ -206,7 +206,7 @@ std::string rows_in_place(graft::Mode mode) {
   std::vector<Tensors> sides(2);
   for (auto& side : sides)
     side = {numbers(1, {2, 3, 9, 8}), numbers(2, {2, 3, 9, 8}), table, places({1, 2, 3, 4}), places({0, 1})};
-  // Other ids each time: the calls below are not watched.
+  // Other ids each time: the calls below are not watched (call 8 is: the function cannot be replayed).
   const auto call = [&](const auto& f, Tensors& t) { return f(t[0], t[1], t[2], t[3].clone(), t[4]); };
   for (int i = 0; i < 7; ++i) {
     const auto got = call(fast, sides[0]), want = call(function, sides[1]);

@@ -73,7 +73,8 @@ struct Way {
 std::vector<Way> ways() {
   return {{"eager", {.backend = graft::Backend::eager}},
           {"compiled", {.fullgraph = true}},
-          {"reduce-overhead", {.mode = graft::Mode::reduce_overhead, .fullgraph = true}}};
+          {"reduce-overhead", {.mode = graft::Mode::reduce_overhead, .fullgraph = true}},
+          {"max-autotune", {.mode = graft::Mode::max_autotune, .fullgraph = true}}};
 }
 
 void forward(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::ModelInputs& inputs,

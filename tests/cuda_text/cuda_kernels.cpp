@@ -38,14 +38,32 @@ struct Coded {
   const NamedKernel* named;
   cuda::Shape shape;
   std::string text;
+  /// In the launch that the text is for: blocks and buffers that belong to others.
+  int64_t blocks_before = 0;
+  size_t buffers_before = 0;
 };
 
+/// In a launch with the kernel before it and with itself: what is run are the blocks of the last of the
+/// three, so that only these have buffers.
+void put_beside(Coded& coded, const NamedKernel& other) {
+  const auto& kernel = coded.named->kernel;
+  if (cuda::shape_of({&other.kernel}).threads != coded.shape.threads) return;
+  const cuda::Kernels kernels = {&other.kernel, &kernel, &kernel};
+  coded.text = cuda::function_of(kernels);
+  coded.blocks_before = cuda::shape_of(kernels).blocks - coded.shape.blocks;
+  coded.buffers_before = other.kernel.buffers.size() + kernel.buffers.size();
+}
+
 std::vector<Coded> coded(const std::vector<const NamedKernel*>& kernels, bool fewer_blocks) {
+  constexpr size_t one_of = 4;
   std::vector<Coded> all;
   for (const auto* each : kernels) {
-    all.push_back({each, cuda::shape_of(each->kernel), cuda::function_of(each->kernel)});
+    all.push_back({each, cuda::shape_of({&each->kernel}), cuda::function_of({&each->kernel})});
     auto& blocks = all.back().shape.blocks;
-    if (fewer_blocks) blocks = (blocks + 2) / 3;
+    if (fewer_blocks)
+      blocks = (blocks + 2) / 3;
+    else if (all.size() % one_of == 0)
+      put_beside(all.back(), *all[all.size() - 2].named);
   }
   return all;
 }
@@ -88,10 +106,12 @@ std::string caller(const Coded& coded, size_t number) {
   std::ostringstream out;
   out << "extern \"C\" void k" << number
       << "(void* const* b, int64_t begin, int64_t end, int32_t* error, void*, int64_t) {\n"
-      << "  shim::run_blocks({" << coded.shape.blocks << ", " << coded.shape.threads << ", "
-      << (waits(coded.text) ? "true" : "false") << "}, begin, end, [=] {\n";
+      << "  shim::run_blocks({" << coded.blocks_before + coded.shape.blocks << ", " << coded.shape.threads
+      << ", " << (waits(coded.text) ? "true" : "false") << "}, " << coded.blocks_before << " + begin, "
+      << coded.blocks_before << " + end, [=] {\n";
   const auto call = [&](const std::string& name) {
     out << "    n" << name << "::kernel" << name << "(";
+    for (size_t i = 0; i < coded.buffers_before; ++i) out << "nullptr, ";
     for (size_t i = 0; i < buffers.size(); ++i)
       out << "static_cast<" << cuda::memory_type(buffers[i].dtype) << "*>(b[" << i << "]), ";
     out << "error, 1, 0);\n";
@@ -205,7 +225,7 @@ void run(const std::string& which, const std::filesystem::path& folder) {
                std::min(begin + kernels_in_a_part, kept.size()));
   write_table(folder / "table.c", kept);
   if (which == "samples") write_written(folder);
-  opened(folder / "single.cu") << cuda::code_of(kept[0].named->kernel);
+  opened(folder / "single.cu") << cuda::code_of({&kept[0].named->kernel});
   auto layouts = opened(folder / "layouts");
   for (const auto& each : kept)
     layouts << layout_text(each.named->kernel) << ": " << each.named->name << "\n";

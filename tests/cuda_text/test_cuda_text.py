@@ -238,7 +238,7 @@ SPOILED = {
     "the last of equals": ("return at < where;", "return at > where;", " wrong"),
     "threads without a point that write": (r"if \(live && lane == 0\) b(\d)\[", r"if (lane == 0) b\1[!live * 4 + ", "outside of a buffer"),
     "the neighbour's element": (r"b0 \+ \(0", "b0 + (1", " wrong|ended by a signal"),
-    "a step that is too long": (r"first \+= idx\(gridDim.x\) \*", "first += 1 + idx(gridDim.x) *", " wrong|ended by a signal"),
+    "a step that is too long": (r"first \+= idx\(blocks\) \*", "first += 1 + idx(blocks) *", " wrong|ended by a signal"),
     "a misaligned access": (r"& 15\) == 0", "& 15) < 16", "ended by a signal"),
     "an access outside of a thread's array": (r"\[step \* 4 \+ k\]", "[step * 4 + k + 1]", "ended by a signal"),
     "an index that is not checked": (r"fail\(failed, mark\);", "", "is not noticed"),

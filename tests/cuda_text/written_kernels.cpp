@@ -248,14 +248,14 @@ static void check_attend(int size, int rows, float (*number)(u16), u16 (*stored)
 static float as_float(float x) { return x; }
 
 /// Rows of [2, places, 3] from [2, indices, 3], which lies by the last dimension first.
-template <class Plan, class Element, class Run>
+template <class Writes, class Element, class Run>
 static void check_rows(Run run, std::vector<i64> index, int places) {
   const int count = int(index.size());
   constexpr size_t after = 16;  // what is written past the end is noticed
   std::vector<Element> to(size_t(2) * places * 3 + after), from(size_t(2) * count * 3);
   memset(to.data(), 1, to.size() * sizeof(Element));
   for (size_t i = 0; i < from.size(); ++i) memset(&from[i], int(i % 200 + 2), sizeof(Element));
-  auto want = to;
+  auto want = to, other = to;
   bool bad = false;
   for (const i64 at : index) bad = bad || at < 0 || at >= places;
   if (!bad)
@@ -263,17 +263,25 @@ static void check_rows(Run run, std::vector<i64> index, int places) {
       for (int i = 0; i < count; ++i)
         for (int d = 0; d < 3; ++d)
           want[(size_t(a) * places + index[i]) * 3 + d] = from[(size_t(d) * count + i) * 2 + a];
-  Plan plan{};
+  // Two of them in a launch, with the same rows.
+  Writes all{};
+  auto& plan = all.plans[0];
   plan.dims = 3;
   plan.sizes[0] = 3, plan.to[0] = 1, plan.from[0] = 2 * count;
   plan.sizes[1] = unsigned(count), plan.to[1] = 0, plan.from[1] = 2, plan.places[1] = 1;
   plan.sizes[2] = 2, plan.to[2] = places * 3, plan.from[2] = 1;
   plan.elements = unsigned(from.size());
   plan.rows = places, plan.indices = count, plan.index_step = 1, plan.row_step = 3;
+  all.plans[1] = plan;
+  all.to[0] = to.data(), all.to[1] = other.data();
+  all.from[0] = all.from[1] = from.data();
   int failed[4] = {};
-  over_grid(3, 1, 1, 128, [&] { run(to.data(), from.data(), index.data(), plan, failed, 7); });
+  over_grid(3, 2, 1, 128, [&] { run(all, index.data(), failed, 7); });
   ++checked;
-  if (memcmp(to.data(), want.data(), to.size() * sizeof(Element)) != 0 || failed[0] != (bad ? 7 : 0)) {
+  const auto differs = [&](const std::vector<Element>& rows) {
+    return memcmp(rows.data(), want.data(), rows.size() * sizeof(Element)) != 0;
+  };
+  if (differs(to) || differs(other) || failed[0] != (bad ? 7 : 0)) {
     printf("rows of %zu bytes: wrong, mark %d\n", sizeof(Element), failed[0]);
     ++wrong;
   }
@@ -281,7 +289,7 @@ static void check_rows(Run run, std::vector<i64> index, int places) {
   failed[0] = 5;
   memset(to.data(), 1, to.size() * sizeof(Element));
   const auto before = to;
-  over_grid(3, 1, 1, 128, [&] { run(to.data(), from.data(), index.data(), plan, failed, 7); });
+  over_grid(3, 2, 1, 128, [&] { run(all, index.data(), failed, 7); });
   if (memcmp(to.data(), before.data(), to.size() * sizeof(Element)) != 0) {
     printf("rows of %zu bytes are written after a failure\n", sizeof(Element));
     ++wrong;
@@ -517,11 +525,11 @@ static void check_attention() {
 
 #if HAS(rows)
 static void check_row_writes_to(const std::vector<i64>& index, int places) {
-  check_rows<r1::Plan, r1::element>(r1::write_rows1, index, places);
-  check_rows<r2::Plan, r2::element>(r2::write_rows2, index, places);
-  check_rows<r4::Plan, r4::element>(r4::write_rows4, index, places);
-  check_rows<r8::Plan, r8::element>(r8::write_rows8, index, places);
-  check_rows<r16::Plan, r16::element>(r16::write_rows16, index, places);
+  check_rows<r1::Writes, r1::element>(r1::write_rows1, index, places);
+  check_rows<r2::Writes, r2::element>(r2::write_rows2, index, places);
+  check_rows<r4::Writes, r4::element>(r4::write_rows4, index, places);
+  check_rows<r8::Writes, r8::element>(r8::write_rows8, index, places);
+  check_rows<r16::Writes, r16::element>(r16::write_rows16, index, places);
 }
 
 static void check_row_writes() {

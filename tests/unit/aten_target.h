@@ -101,6 +101,28 @@ class StepLauncher : public Launcher {
   std::vector<size_t> read_, written_;
 };
 
+/// Kernels that may run in any order: here the last of them first.
+class LaunchOfSeveral : public Launcher {
+ public:
+  void add(const codegen::Step& step) {
+    kernels_.push_back(std::make_unique<StepLauncher>(step));
+    first_.push_back(buffers_);
+    buffers_ += step.buffers.size();
+  }
+  void launch(const Launch& launch) const override {
+    for (size_t k = kernels_.size(); k-- > 0;) {
+      auto one = launch;
+      one.buffers = launch.buffers + first_[k];
+      kernels_[k]->launch(one);
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<StepLauncher>> kernels_;
+  std::vector<size_t> first_;
+  size_t buffers_ = 0;
+};
+
 class LateContext : public runtime::RunContext {
  public:
   explicit LateContext(bool guards_writes = false) : guards_writes_(guards_writes) {}
@@ -129,8 +151,8 @@ class AtenDevice : public runtime::Device {
     else
       in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
-  void write_rows(const RowWrite& rows, runtime::RunContext&) const override {
-    rows.into.index_copy_(rows.dim, rows.index, rows.source);
+  void write_rows(std::span<const RowWrite> all, runtime::RunContext&) const override {
+    for (const auto& rows : all) rows.into.index_copy_(rows.dim, rows.index, rows.source);
   }
   double time_of(const std::function<void()>& body) const override {
     body();
@@ -207,10 +229,19 @@ class AtenTarget : public Target {
     static const passes::TargetFacts facts{.joins_adjacent = true};
     return facts;
   }
+  /// All of them are small; of two kinds.
+  int64_t launch_kind(const codegen::Kernel& kernel) const override {
+    return kernel.reduced_points() > 1 ? 2 : 1;
+  }
   CompiledKernels compile(const codegen::Schedule& schedule, const cache::Measuring&) const override {
     CompiledKernels made;
-    for (const auto& step : schedule.steps)
-      if (!step.external) made.launchers.push_back(std::make_shared<StepLauncher>(step));
+    std::shared_ptr<LaunchOfSeveral> launch;
+    for (const auto& step : schedule.steps) {
+      if (step.external) continue;
+      if (!step.with_last) launch = std::make_shared<LaunchOfSeveral>();
+      made.launchers.push_back(step.with_last ? nullptr : launch);
+      launch->add(step);
+    }
     made.unique = static_cast<int64_t>(made.launchers.size());
     return made;
   }

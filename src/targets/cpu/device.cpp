@@ -44,13 +44,14 @@ class HostDevice : public runtime::Device {
   }
 
   /// index_copy_ would find a bad index when it has written by the ones before it.
-  void write_rows(const RowWrite& rows, runtime::RunContext&) const override {
-    const auto all = rows.index.contiguous();
-    const auto* places = all.const_data_ptr<int64_t>();
-    const int64_t size = rows.into.dim() == 0 ? 1 : rows.into.size(rows.dim);
-    if (std::any_of(places, places + all.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
-      throw Error("[call] an index in the data is out of range, in " + rows.what);
-    rows.into.index_copy_(rows.dim, rows.index, rows.source);
+  void write_rows(std::span<const RowWrite> all, runtime::RunContext&) const override {
+    const auto& first = all.front();
+    const auto indices = first.index.contiguous();
+    const auto* places = indices.const_data_ptr<int64_t>();
+    const int64_t size = first.into.dim() == 0 ? 1 : first.into.size(first.dim);
+    if (std::any_of(places, places + indices.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
+      throw Error("[call] an index in the data is out of range, in " + first.what);
+    for (const auto& rows : all) rows.into.index_copy_(rows.dim, rows.index, rows.source);
   }
 
   double time_of(const std::function<void()>& body) const override { return cpu::time_of(body); }

@@ -17,6 +17,7 @@
 #include "graft/error.h"
 #include "runtime/routing_table.h"
 #include "support/log.h"
+#include "targets/cuda/measured_products.h"
 #include "targets/cuda/row_write.h"
 
 namespace graft::cuda {
@@ -150,8 +151,14 @@ class CudaDevice : public runtime::Device {
     else
       in_use.assign(static_cast<size_t>(table.size(1)), 1);
   }
-  void write_rows(const RowWrite& rows, runtime::RunContext& context) const override {
-    cuda::write_rows(rows, context);
+  void write_rows(std::span<const RowWrite> all, runtime::RunContext& context) const override {
+    cuda::write_rows(all, context);
+  }
+  std::shared_ptr<const runtime::ProductWay> fastest_way(const ir::TensorType& out,
+                                                         const ir::TensorType* added, const ir::TensorType& a,
+                                                         const ir::TensorType& b,
+                                                         const cache::Measuring& how) const override {
+    return cuda::fastest_way(out, added, a, b, how);
   }
   double time_of(const std::function<void()>& body) const override {
     const auto stream = at::cuda::getCurrentCUDAStream(place_.index());

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,9 +32,11 @@ std::string architecture() { return "sm_" + std::to_string(capability()); }
 
 class CudaLauncher : public Launcher {
  public:
-  CudaLauncher(const codegen::Kernel& kernel, const std::string& object)
-      : code_(object, "kernel"), shape_(shape_of(kernel)), buffers_(kernel.buffers.size()) {
-    if (asks_for_alignment(function_of(kernel))) kernel_ = kernel;
+  CudaLauncher(const Kernels& kernels, const std::string& object)
+      : code_(object, "kernel"), shape_(shape_of(kernels)) {
+    for (const auto* kernel : kernels) buffers_ += kernel->buffers.size();
+    if (asks_for_alignment(function_of(kernels)))
+      for (const auto* kernel : kernels) kernels_.push_back(*kernel);
   }
 
   void launch(const Launch& launch) const override {
@@ -53,17 +54,20 @@ class CudaLauncher : public Launcher {
   const LoadedKernel& code_for(const Launch& launch) const {
     constexpr uintptr_t asked_for = 16;
     const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % asked_for == 0; };
-    if (!kernel_ || std::all_of(launch.buffers, launch.buffers + buffers_, is_aligned)) return code_;
+    if (kernels_.empty() || std::all_of(launch.buffers, launch.buffers + buffers_, is_aligned)) return code_;
     const std::lock_guard<std::mutex> lock(guard_);
-    if (!for_any_)
-      for_any_ = std::make_unique<LoadedKernel>(compiled_once(code_for_any_alignment(*kernel_)), "kernel");
+    if (!for_any_) {
+      Kernels kernels;
+      for (const auto& kernel : kernels_) kernels.push_back(&kernel);
+      for_any_ = std::make_unique<LoadedKernel>(compiled_once(code_for_any_alignment(kernels)), "kernel");
+    }
     return *for_any_;
   }
 
   LoadedKernel code_;
   Shape shape_;
-  size_t buffers_;
-  std::optional<codegen::Kernel> kernel_;  // where its code asks for alignment
+  size_t buffers_ = 0;                    // of all kernels
+  std::vector<codegen::Kernel> kernels_;  // where their code asks for alignment
   mutable std::mutex guard_;
   mutable std::unique_ptr<LoadedKernel> for_any_;
 };
@@ -136,8 +140,8 @@ std::string compile_text(const std::string& text) {
   return object;
 }
 
-std::shared_ptr<const Launcher> make_launcher(const codegen::Kernel& kernel, const std::string& object) {
-  return std::make_shared<CudaLauncher>(kernel, object);
+std::shared_ptr<const Launcher> make_launcher(const Kernels& kernels, const std::string& object) {
+  return std::make_shared<CudaLauncher>(kernels, object);
 }
 
 }  // namespace graft::cuda

@@ -39,7 +39,7 @@ class LoadedKernel {
   cudaKernel_t kernel_ = nullptr;
 };
 
-/// Ready to be launched on this GPU.
-std::shared_ptr<const Launcher> make_launcher(const codegen::Kernel& kernel, const std::string& object);
+/// Ready to be launched on this GPU, as one.
+std::shared_ptr<const Launcher> make_launcher(const Kernels& kernels, const std::string& object);
 
 }  // namespace graft::cuda

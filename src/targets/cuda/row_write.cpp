@@ -53,20 +53,37 @@ void write_after_a_look(const runtime::Device::RowWrite& rows) {
 
 }  // namespace
 
-void write_rows(const runtime::Device::RowWrite& rows, runtime::RunContext& context) {
+void write_rows(std::span<const runtime::Device::RowWrite> all, runtime::RunContext& context) {
   constexpr int64_t most_elements = int64_t{1} << 31;
-  if (rows.source.dim() > most_row_dims || rows.source.numel() > most_elements)
-    return write_after_a_look(rows);
-  auto plan = plan_of(rows);
-  if (plan.indices == 0) return;
+  if (all.size() > most_row_writes) {
+    write_rows(all.first(most_row_writes), context);
+    return write_rows(all.subspan(most_row_writes), context);
+  }
+  const bool fits = std::ranges::all_of(all, [](const auto& rows) {
+    return rows.source.dim() <= most_row_dims && rows.source.numel() <= most_elements;
+  });
+  if (!fits) {
+    for (const auto& rows : all) write_after_a_look(rows);
+    return;
+  }
+  if (all[0].index.numel() == 0) return;
   constexpr int threads = 128, most_blocks = 1024;
-  const int64_t blocks = std::clamp<int64_t>((rows.source.numel() + threads - 1) / threads, 1, most_blocks);
-  auto *to = rows.into.data_ptr(), *failed = static_cast<void*>(context.failed());
-  const auto *from = rows.source.const_data_ptr(), *index = rows.index.const_data_ptr();
-  auto mark = rows.mark;
-  void* arguments[] = {&to, &from, &index, &plan, &failed, &mark};
-  kernel_for(rows.into.element_size())
-      .launch({.blocks = blocks, .threads = threads}, arguments, context.stream());
+  RowWrites writes{};
+  int64_t elements = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    writes.to[i] = all[i].into.data_ptr();
+    writes.from[i] = all[i].source.const_data_ptr();
+    writes.plans[i] = plan_of(all[i]);
+    elements = std::max(elements, all[i].source.numel());
+  }
+  const int64_t blocks = std::clamp<int64_t>((elements + threads - 1) / threads, 1, most_blocks);
+  auto* failed = static_cast<void*>(context.failed());
+  const auto* index = all[0].index.const_data_ptr();
+  auto mark = all[0].mark;
+  void* arguments[] = {&writes, &index, &failed, &mark};
+  kernel_for(all[0].into.element_size())
+      .launch({.blocks = blocks, .threads = threads, .blocks_y = static_cast<int64_t>(all.size())}, arguments,
+              context.stream());
 }
 
 }  // namespace graft::cuda

@@ -1,9 +1,12 @@
 // The launch of cuda_code/row_write.
 #pragma once
+#include <span>
+
 #include "runtime/device.h"
 
 namespace graft::cuda {
 
-void write_rows(const runtime::Device::RowWrite& rows, runtime::RunContext& context);
+/// runtime::Device::write_rows().
+void write_rows(std::span<const runtime::Device::RowWrite> all, runtime::RunContext& context);
 
 }  // namespace graft::cuda

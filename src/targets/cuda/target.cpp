@@ -19,17 +19,21 @@ class CudaTarget : public Target {
   std::string fingerprint() const override { return code_fingerprint(); }
   const codegen::Limits& limits() const override { return cuda::limits(); }
   const passes::TargetFacts& facts() const override { return cuda::facts(); }
+  int64_t launch_kind(const codegen::Kernel& kernel) const override { return cuda::launch_kind(kernel); }
 
   CompiledKernels compile(const codegen::Schedule& schedule, const cache::Measuring& how) const override {
-    std::map<std::string, const codegen::Kernel*> different;
+    const auto launches = launches_of(schedule);
+    std::map<std::string, const Kernels*> different;
     std::vector<std::string> texts;
-    for (const auto& step : schedule.steps)
-      if (!step.external) different.emplace(texts.emplace_back(code_of(step.kernel)), &step.kernel);
+    for (const auto& kernels : launches) different.emplace(texts.emplace_back(code_of(kernels)), &kernels);
     CompiledKernels made;
     const auto objects = objects_of(different, how.use_cache, made.cache_hits);
     std::map<std::string, std::shared_ptr<const Launcher>> launchers;
-    for (const auto& [text, kernel] : different) launchers[text] = make_launcher(*kernel, objects.at(text));
-    for (const auto& text : texts) made.launchers.push_back(launchers.at(text));
+    for (const auto& [text, kernels] : different) launchers[text] = make_launcher(*kernels, objects.at(text));
+    for (size_t i = 0; i < launches.size(); ++i) {
+      made.launchers.push_back(launchers.at(texts[i]));
+      made.launchers.resize(made.launchers.size() + launches[i].size() - 1);
+    }
     made.unique = static_cast<int64_t>(different.size());
     return made;
   }
@@ -46,11 +50,11 @@ class CudaTarget : public Target {
   using Objects = std::map<std::string, std::string>;
 
   /// From the disk, or made on all cores: NVRTC takes a tenth of a second for each.
-  static Objects objects_of(const std::map<std::string, const codegen::Kernel*>& kernels, bool use_cache,
+  static Objects objects_of(const std::map<std::string, const Kernels*>& launches, bool use_cache,
                             int64_t& hits) {
     Objects objects;
     std::vector<std::pair<const std::string*, std::string*>> missing;
-    for (const auto& [text, kernel] : kernels) {
+    for (const auto& [text, kernels] : launches) {
       auto& object = objects[text];
       if (auto kept = use_cache ? cache::shared_cache().get(key_of(text)) : std::nullopt) {
         object = std::move(*kept);

@@ -23,24 +23,51 @@ using ir::DType;
 constexpr int64_t most_blocks = 1 << 20;  // each takes several points, if there are more
 constexpr int warp = 32;
 
+constexpr const char* last_parameters = "int* failed, int mark, int unless_failed";
+
+/// A launch of so many threads a block. Two blocks at a time are enough where threads walk along rows: with
+/// registers to spare for them, the reads of several steps are on the way at once. Left to itself, the
+/// compiler puts each before its use.
+std::string kernel_begin(int threads, bool by_rows) {
+  return "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(threads) +
+         (by_rows ? ", 2" : "") + ") kernel(";
+}
+
+/// Its buffers, the first of which is `b` with this number.
+std::string parameters(const Kernel& kernel, size_t first) {
+  std::string text;
+  for (const auto& buffer : kernel.buffers)
+    text += std::string(buffer.written ? "" : "const ") + memory_type(buffer.dtype) + "* b" +
+            std::to_string(first++) + ", ";
+  return text;
+}
+
 class Emitter {
  public:
   explicit Emitter(const Kernel& kernel) : kernel_(kernel), layout_(layout_of(kernel)) { find_varying(); }
 
-  std::string run() {
+  /// What a launch of this kernel alone consists of.
+  std::string whole() {
+    return kernel_begin(layout_.threads(), layout_.lanes > 1) + parameters(kernel_, 0) + last_parameters +
+           ") {\n  const unsigned block = blockIdx.x, blocks = gridDim.x;\n" + body();
+  }
+
+  /// A function that does the kernel's work in `blocks` of the blocks of a launch.
+  std::string part() {
+    return "__device__ __forceinline__ void part(" + parameters(kernel_, 0) + last_parameters +
+           ", unsigned block, unsigned blocks) {\n" + body();
+  }
+
+  std::string index_type() const {
+    return std::string("typedef ") + (layout_.narrow ? "int" : "i64") + " idx;\n";
+  }
+
+ private:
+  std::string body() {
     for (const auto& i : kernel_.code)
       if (i.once || i.over_rows || i.column) throw Error("[cuda] no code for reductions over rows yet");
     std::ostringstream text;
-    // Two blocks at a time are enough where threads walk along rows: with registers to spare for them, the
-    // reads of several steps are on the way at once. Left to itself, the compiler puts each before its use.
-    text << "typedef " << (layout_.narrow ? "int" : "i64") << " idx;\n"
-         << "extern \"C\" __global__ void __launch_bounds__(" << layout_.threads()
-         << (layout_.lanes > 1 ? ", 2" : "") << ") kernel(";
-    for (size_t i = 0; i < kernel_.buffers.size(); ++i)
-      text << (kernel_.buffers[i].written ? "" : "const ") << memory_type(kernel_.buffers[i].dtype) << "* b"
-           << i << ", ";
-    text << "int* failed, int mark, int unless_failed) {\n"
-         << fetched_early() << "  begin();\n  if (unless_failed && *failed) return;\n";
+    text << fetched_early() << "  begin();\n  if (unless_failed && *failed) return;\n";
     Code row;
     row_ = &row;
     for (int phase = 0; phase < kernel_.phases; ++phase) run_phase(phase);
@@ -50,7 +77,6 @@ class Emitter {
     return text.str();
   }
 
- private:
   /// The code at a point, or at a reduced point: what is the same for all neighbours that a thread takes at
   /// once, what is done for each of them, and what is done with them all.
   struct Code {
@@ -114,7 +140,7 @@ class Emitter {
     }
     if (rows.str().empty()) return {};
     std::ostringstream text;
-    text << "  if (const idx point = idx(blockIdx.x) * " << l.points << " + threadIdx.x / " << l.lanes
+    text << "  if (const idx point = idx(block) * " << l.points << " + threadIdx.x / " << l.lanes
          << "; point < " << number_of_points(kernel_.kept_points()) << ") {\n"
          << variables(/*reduced=*/false, "point") << variables(/*reduced=*/true, "idx(0)") << rows.str()
          << "  }\n";
@@ -147,8 +173,8 @@ class Emitter {
       text << "  const int slot = threadIdx.x % " << l.points << ", lane = threadIdx.x / " << l.points
            << ";\n";
     const auto points = number_of_points(kernel_.kept_points());
-    text << "  for (idx first = idx(blockIdx.x) * " << at_once << "; first < " << points
-         << "; first += idx(gridDim.x) * " << at_once << ") {\n";
+    text << "  for (idx first = idx(block) * " << at_once << "; first < " << points
+         << "; first += idx(blocks) * " << at_once << ") {\n";
     if (has_idle_points()) {
       text << "    const bool live = first + slot < " << points
            << ";\n    const idx point = live ? first + slot : " << points << " - 1;\n";
@@ -453,30 +479,115 @@ class Emitter {
 
 }  // namespace
 
-std::string function_of(const Kernel& kernel) { return Emitter(kernel).run(); }
+namespace {
+
+/// Kernels of a launch that have the same code, and where the buffers of each begin among those of all.
+struct Alike {
+  const Kernel* kernel;
+  std::string part;
+  std::vector<size_t> first;
+};
+
+std::vector<Alike> sorted_by_code(const Kernels& kernels) {
+  std::vector<Alike> all;
+  size_t first = 0;
+  for (const auto* kernel : kernels) {
+    Emitter emitter(*kernel);
+    const auto text = emitter.index_type() + emitter.part();
+    auto found = std::ranges::find(all, text, &Alike::part);
+    if (found == all.end()) found = all.insert(all.end(), {kernel, text, {}});
+    found->first.push_back(first);
+    first += kernel->buffers.size();
+  }
+  return all;
+}
+
+/// The call of those that have the same code: each has as many blocks.
+std::string call_of(const Alike& alike, size_t number, int64_t blocks) {
+  std::ostringstream text;
+  const auto all = blocks * static_cast<int64_t>(alike.first.size());
+  text << "  if (block < " << all << ") {\n    const unsigned which = block / " << blocks
+       << ";\n    return part" << number << "::part(";
+  for (size_t b = 0; b < alike.kernel->buffers.size(); ++b) {
+    for (size_t k = 0; k + 1 < alike.first.size(); ++k)
+      text << "which == " << k << " ? b" << alike.first[k] + b << " : ";
+    text << "b" << alike.first.back() + b << ", ";
+  }
+  text << "failed, mark, unless_failed, block % " << blocks << ", " << blocks << ");\n  }\n  block -= " << all
+       << ";\n";
+  return text.str();
+}
+
+}  // namespace
+
+std::string function_of(const Kernels& kernels) {
+  if (kernels.size() == 1) {
+    Emitter emitter(*kernels.front());
+    return emitter.index_type() + emitter.whole();
+  }
+  std::string parts, buffers, calls;
+  size_t count = 0;
+  bool by_rows = false;
+  for (const auto* kernel : kernels) {
+    buffers += parameters(*kernel, count);
+    count += kernel->buffers.size();
+    by_rows |= layout_of(*kernel).lanes > 1;
+  }
+  const auto all = sorted_by_code(kernels);
+  for (size_t i = 0; i < all.size(); ++i) {
+    parts += "namespace part" + std::to_string(i) + " {\n" + all[i].part + "}\n";
+    calls += call_of(all[i], i, shape_of({all[i].kernel}).blocks);
+  }
+  return parts + kernel_begin(shape_of(kernels).threads, by_rows) + buffers + last_parameters +
+         ") {\n  unsigned block = blockIdx.x;\n" + calls + "}\n";
+}
 
 bool asks_for_alignment(const std::string& function) {
   return function.find("copy_aligned<") != std::string::npos;
 }
 
-std::string code_of(const Kernel& kernel) { return conversions() + (helpers() + function_of(kernel)); }
+std::string code_of(const Kernels& kernels) { return conversions() + (helpers() + function_of(kernels)); }
 
-std::string code_for_any_alignment(const Kernel& kernel) {
-  return conversions() + (helpers() + (any_alignment + function_of(kernel)));
+std::string code_for_any_alignment(const Kernels& kernels) {
+  return conversions() + (helpers() + (any_alignment + function_of(kernels)));
+}
+
+std::vector<Kernels> launches_of(const codegen::Schedule& schedule) {
+  std::vector<Kernels> all;
+  for (const auto& step : schedule.steps) {
+    if (step.external) continue;
+    if (!step.with_last) all.emplace_back();
+    all.back().push_back(&step.kernel);
+  }
+  return all;
 }
 
 std::string code_of(const codegen::Schedule& schedule) {
   std::string text;
-  for (const auto& step : schedule.steps)
-    if (!step.external) text += to_string(step.kernel) + code_of(step.kernel) + "\n";
+  for (const auto& kernels : launches_of(schedule)) {
+    for (const auto* kernel : kernels) text += to_string(*kernel);
+    text += code_of(kernels) + "\n";
+  }
   return text;
 }
 
-Shape shape_of(const Kernel& kernel) {
-  const auto layout = layout_of(kernel);
-  const int64_t at_once = int64_t{layout.points} * (layout.lanes == 1 ? layout.width : 1);
-  const int64_t blocks = (kernel.kept_points() + at_once - 1) / at_once;
-  return {.blocks = std::clamp<int64_t>(blocks, 1, most_blocks), .threads = layout.threads()};
+Shape shape_of(const Kernels& kernels) {
+  Shape shape{.blocks = 0};
+  for (const auto* kernel : kernels) {
+    const auto layout = layout_of(*kernel);
+    const int64_t at_once = int64_t{layout.points} * (layout.lanes == 1 ? layout.width : 1);
+    const int64_t blocks = (kernel->kept_points() + at_once - 1) / at_once;
+    shape.blocks += std::clamp<int64_t>(blocks, 1, most_blocks);
+    shape.threads = layout.threads();
+  }
+  return shape;
+}
+
+int64_t launch_kind(const Kernel& kernel) {
+  // More, and the GPU is full for so long that a launch of its own costs next to nothing.
+  constexpr int64_t most_points = 1 << 22;
+  const bool is_small = kernel.kept_points() * std::max<int64_t>(kernel.reduced_points(), 1) <= most_points;
+  return is_small ? layout_of(kernel).threads() : 0;
 }
 
 }  // namespace graft::cuda

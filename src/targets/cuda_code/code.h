@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "codegen/fusion.h"
 #include "codegen/kernel.h"
@@ -18,19 +19,26 @@ struct Shape {
   int64_t blocks_y = 1, blocks_z = 1;
 };
 
-/// extern "C" function `kernel`: a pointer for each buffer, then `int* failed`, `int mark` and
-/// `int unless_failed` (launcher.h). Error for what has no code yet.
-std::string code_of(const codegen::Kernel& kernel);
+/// Those of one launch: one, or several that do not need each other, with as many threads a block.
+using Kernels = std::vector<const codegen::Kernel*>;
+/// The launches of a schedule, in its order.
+std::vector<Kernels> launches_of(const codegen::Schedule& schedule);
+/// Target::launch_kind().
+int64_t launch_kind(const codegen::Kernel& kernel);
+
+/// extern "C" function `kernel`: a pointer for each buffer, kernel after kernel, then `int* failed`, `int
+/// mark` and `int unless_failed` (launcher.h). Error for what has no code yet.
+std::string code_of(const Kernels& kernels);
 /// The same for buffers that begin anywhere. code_of() may ask for multiples of 16 bytes.
-std::string code_for_any_alignment(const codegen::Kernel& kernel);
+std::string code_for_any_alignment(const Kernels& kernels);
 /// Without what every kernel may use (expressions.h), which stands before it.
-std::string function_of(const codegen::Kernel& kernel);
+std::string function_of(const Kernels& kernels);
 /// Whether it asks for multiples of 16 bytes; and what before it makes it ask for nothing.
 bool asks_for_alignment(const std::string& function);
 constexpr const char* any_alignment = "#define copy_aligned copy_many\n";
-/// All kernels of a schedule, each after its loops.
+/// All launches of a schedule, each after its loops.
 std::string code_of(const codegen::Schedule& schedule);
-/// How it is launched.
-Shape shape_of(const codegen::Kernel& kernel);
+/// How they are launched.
+Shape shape_of(const Kernels& kernels);
 
 }  // namespace graft::cuda

@@ -29,10 +29,17 @@ const char* element_of(int64_t bytes) {
 // Every block looks at all indices: they are few, and no block has to wait for another. What a thread reads
 // before it writes does not wait for that look: the first element is on its way together with the indices.
 std::string row_write_function(int64_t bytes) {
-  return std::string("typedef ") + element_of(bytes) + " element;\n" + R"(struct Plan {
+  return std::string("typedef ") + element_of(bytes) +
+         " element;\nconstexpr int most_writes = " + std::to_string(most_row_writes) + ";\n" +
+         R"(struct Plan {
   i64 to[6], from[6], places[6], rows, indices, index_step, row_step;
   unsigned sizes[6], elements;
   int dims;
+};
+struct Writes {
+  element* to[most_writes];
+  const element* from[most_writes];
+  Plan plans[most_writes];
 };
 struct Row { element value; i64 there, index; };
 __device__ __forceinline__ Row row_of(const element* from, const i64* index, const Plan& plan, unsigned i) {
@@ -47,8 +54,11 @@ __device__ __forceinline__ Row row_of(const element* from, const i64* index, con
   }
   return {from[here], there, index[which]};
 }
-extern "C" __global__ void __launch_bounds__(128) write_rows(element* to, const element* from, const i64* index, Plan plan, int* failed, int mark) {
+extern "C" __global__ void __launch_bounds__(128) write_rows(const __grid_constant__ Writes all, const i64* index, int* failed, int mark) {
   begin();
+  const Plan& plan = all.plans[blockIdx.y];
+  element* to = all.to[blockIdx.y];
+  const element* from = all.from[blockIdx.y];
   const bool stopped = *failed != 0;
   unsigned i = blockIdx.x * 128 + threadIdx.x;
   Row row{};

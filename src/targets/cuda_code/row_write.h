@@ -20,8 +20,17 @@ struct RowPlan {
   int32_t dims;       ///< that have more than one element
 };
 
-/// extern "C" function `write_rows`: where to, from, the indices, a RowPlan, `int* failed`, `int mark`. For
-/// elements of 1, 2, 4, 8 or 16 bytes.
+/// Of one launch, all to the same places: those of a key cache and of its value cache.
+constexpr int most_row_writes = 4;
+
+struct RowWrites {
+  void* to[most_row_writes];
+  const void* from[most_row_writes];
+  RowPlan plans[most_row_writes];
+};
+
+/// extern "C" function `write_rows`: RowWrites, the indices, `int* failed`, `int mark`, over a grid of
+/// blocks, writes. For elements of 1, 2, 4, 8 or 16 bytes.
 std::string row_write_code(int64_t bytes);
 /// The same without what stands before it (expressions.h: conversions()).
 std::string row_write_function(int64_t bytes);

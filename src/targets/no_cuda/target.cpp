@@ -16,6 +16,7 @@ class NoTarget : public MissingTarget {
   }
   const codegen::Limits& limits() const override { return cuda::limits(); }
   const passes::TargetFacts& facts() const override { return cuda::facts(); }
+  int64_t launch_kind(const codegen::Kernel& kernel) const override { return cuda::launch_kind(kernel); }
   const std::vector<std::string>& code_levels() const override { return cuda::code_levels(); }
   std::string_view library_for(ir::OpKind kind) const override { return cuda::library_for(kind); }
   /// The text needs no GPU.
