@@ -215,7 +215,7 @@ def test_a_process_that_is_gone_is_named(runs, rank, what):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("to", ["launcher", "group", "one"])
+@pytest.mark.parametrize("to", [pytest.param("launcher", marks=pytest.mark.full), "group", pytest.param("one", marks=pytest.mark.full)])
 def test_a_signal_saves_a_checkpoint(runs, to):
     """A terminal sends it to all, and the launcher hands it on once more: it counts once. One process is enough, too."""
     running = Running(runs, new_group=True)

@@ -1,5 +1,7 @@
 // The graft program. Exit status: 0 done, 1 an error in the work, 2 wrong usage.
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -61,9 +63,18 @@ int run(int argc, char** argv) {
   }
 }
 
+/// Who started the program may have closed them (`>&-`): the next file that is opened would take their place,
+/// and messages would go into it.
+void open_standard_streams() {
+  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    while (::fcntl(each, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) >= 0) {
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows past `ulimit -f` is an error that is said, not the end
   int status = run(argc, argv);
   errno = 0;

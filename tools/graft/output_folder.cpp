@@ -92,7 +92,7 @@ void OutputFolder::fill(const std::function<void(const fs::path&)>& write) const
   remove_folder(unfinished, error);  // of a run that was killed
   check(error, "remove", unfinished);
   try {
-    fs::create_directory(unfinished, error);
+    fs::create_directories(unfinished, error);  // also where somebody removed the folder meanwhile
     check(error, "create", unfinished);
     write(unfinished);
     put_in_place(unfinished, folder_);

@@ -16,7 +16,7 @@ constexpr int64_t kSameSignalMs = 200;
 
 std::atomic<int> first = 0;
 std::atomic<int64_t> came_at = 0;
-std::atomic<bool> aloud = false;
+std::atomic<bool> aloud = false, over_a_line = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
               "a signal handler may not wait");
 
@@ -30,8 +30,8 @@ void hear(int signal) {
   int none = 0;
   if (first.compare_exchange_strong(none, signal)) {
     came_at = now_ms();
-    constexpr std::string_view said =
-        "\ngraft: stopping after this step, with a checkpoint; once more ends at once\n";
+    std::string_view said = "\ngraft: stopping after this step, with a checkpoint; once more ends at once\n";
+    if (!over_a_line) said.remove_prefix(1);
     if (aloud && ::write(STDERR_FILENO, said.data(), said.size()) < 0) return;  // nobody listens
   } else if (now_ms() - came_at > kSameSignalMs) {
     std::signal(signal, SIG_DFL);
@@ -44,6 +44,7 @@ void hear(int signal) {
 StopSignals::StopSignals(bool speaks) {
   first = 0;
   aloud = speaks;
+  over_a_line = isatty(STDERR_FILENO) != 0;  // the line that is drawn again has no end
   struct sigaction action = {};
   action.sa_handler = hear;
   action.sa_flags = SA_RESTART;

@@ -47,6 +47,7 @@ bool is_still(int file, const fs::path& path) {
 }  // namespace
 
 std::shared_ptr<FolderLock> FolderLock::take(const fs::path& folder) {
+  if (folder.empty()) throw UsageError("[output] the name of the folder to write to is empty");
   static std::mutex guard;
   static std::map<fs::path, std::weak_ptr<FolderLock>> all;
   const std::lock_guard<std::mutex> lock(guard);
