@@ -29,11 +29,11 @@ def long(models):  # noqa: F811
 class Running:
     """A run in a process of its own, at work."""
 
-    def __init__(self, train, *flags, steps=3):  # noqa: F811
+    def __init__(self, train, *flags, steps=3, before=None):  # noqa: F811
         words = [GRAFT, "train", "--model", train.models / "lm", "--output", train.out, *flags]
         self.out = train.out
         self.process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env={**os.environ, "OMP_NUM_THREADS": "1"})
+                                        env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=before)
         deadline = time.time() + 60
         while self.steps() < steps:
             assert self.process.poll() is None and time.time() < deadline, self.process.communicate()[1]
@@ -123,6 +123,17 @@ def test_a_second_signal_ends_at_once(train, long):  # noqa: F811
     start = time.time()
     assert running.end().returncode == -signal.SIGTERM and time.time() - start < 5
     assert not list(train.out.glob("*checkpoint*"))
+
+
+def test_a_signal_that_is_ignored_stays_so(train, long):  # noqa: F811
+    """As a shell starts what runs in the background: Ctrl-C is for others."""
+    running = Running(train, *long, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    running.send(signal.SIGINT)
+    time.sleep(0.3)
+    assert running.process.poll() is None
+    running.send(signal.SIGTERM)
+    done = running.end()
+    assert done.returncode == 128 + signal.SIGTERM and "SIGINT" not in done.stderr, done.stderr
 
 
 def test_one_run_in_a_folder(train, long):  # noqa: F811

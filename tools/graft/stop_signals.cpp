@@ -48,11 +48,14 @@ StopSignals::StopSignals(bool speaks) {
   struct sigaction action = {};
   action.sa_handler = hear;
   action.sa_flags = SA_RESTART;
-  for (const int each : kSignals) sigaction(each, &action, nullptr);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (const int each : kSignals) std::signal(each, SIG_DFL);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 int StopSignals::seen() { return first; }

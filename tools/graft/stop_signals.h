@@ -1,11 +1,15 @@
 // SIGINT and SIGTERM as a wish to stop: training saves a checkpoint first.
 #pragma once
+#include <array>
+#include <csignal>
+
 #include "graft/trainer.h"
 
 namespace graft::cli {
 
 /// While it lives, the first of these signals is remembered, and the second ends the program at once. (One
-/// that comes within an instant of the first is the same: a terminal and a launcher may both send it.)
+/// that comes within an instant of the first is the same: a terminal and a launcher may both send it.) One
+/// that was ignored when the program began stays so: shells start programs in the background like that.
 class StopSignals {
  public:
   /// `speaks`: says on standard error that it was heard.
@@ -16,6 +20,9 @@ class StopSignals {
 
   /// The number of the signal that came; 0: none.
   static int seen();
+
+ private:
+  std::array<struct sigaction, 2> before_ = {};
 };
 
 /// "SIGINT"

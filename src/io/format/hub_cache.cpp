@@ -85,7 +85,7 @@ fs::path snapshot_of(const fs::path& entry) {
 fs::path local_path(const fs::path& given) {
   std::error_code error;
   if (fs::exists(given, error)) return is_entry(given) ? snapshot_of(given) : given;
-  const auto id = given.native();
+  const auto& id = given.native();
   if (!may_be_id(id)) return given;
   const auto entry = cache_folder() / entry_of(id);
   if (is_entry(entry)) return snapshot_of(entry);
