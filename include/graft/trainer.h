@@ -50,7 +50,9 @@ struct TrainingArguments {
   /// The forward pass under autocast; with fp16 the loss is scaled as torch's GradScaler does it.
   bool bf16 = false, fp16 = false;
   uint64_t seed = 42;
-  int64_t save_steps = 500;                      ///< a checkpoint every so many steps; 0: none
+  /// When checkpoints are saved: "no", every save_steps "steps", or after each "epoch".
+  std::string save_strategy = "steps";
+  int64_t save_steps = 500;                      ///< 0: none
   std::optional<int64_t> save_total_limit = {};  ///< keep the last so many checkpoints, and the best one
   int64_t eval_steps = 0;  ///< evaluate every so many steps, see Trainer::evaluate_on(); 0: never
   /// The model is that of the lowest loss on the data to evaluate on, which is kept as a checkpoint.
@@ -100,8 +102,9 @@ struct JsonlOptions {
 };
 
 /// A file with one JSON object a line: {"input_ids": [..][, "labels": [..]]}, {"text": ..[, "text_pair":
-/// ..]}, {"prompt": .., "completion": ..}, of which the prompt is not judged, or {"messages": [..][, "tools":
-/// [..]]}, put through the model's chat template; for a classifier with "label". An encoder-decoder reads
+/// ..]}, {"prompt": .., "completion": ..}, of which the prompt is not judged (both texts, or both lists of
+/// messages), or {"messages": [..][, "tools": [..]]}; messages are put through the model's chat template; for
+/// a classifier with "label". An encoder-decoder reads
 /// the prompt (or input_ids) and is to write the completion (or labels). Other fields are left alone.
 /// FormatError names the line and the reason. Text goes through the tokenizer in the folder `tokenizer`.
 std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path,
@@ -134,12 +137,13 @@ struct TrainingStep {
 
 struct TrainOutput {
   int64_t global_step = 0;
-  std::optional<int64_t> best_step = {};  ///< with the lowest loss on the data to evaluate on
-  bool stopped_early = false;             ///< for want of patience, or because a callback asked for it
-  double training_loss = 0;               ///< mean over the steps
-  std::vector<double> losses = {};        ///< one a step, also those before a resume
-  std::vector<double> step_seconds = {};  ///< of the steps done now
-  std::vector<TrainingStep> steps = {};   ///< all, also those before a resume
+  std::optional<int64_t> best_step = {};   ///< with the lowest loss on the data to evaluate on
+  std::optional<double> best_metric = {};  ///< that loss
+  bool stopped_early = false;              ///< for want of patience, or because a callback asked for it
+  double training_loss = 0;                ///< mean over the steps
+  std::vector<double> losses = {};         ///< one a step, also those before a resume
+  std::vector<double> step_seconds = {};   ///< of the steps done now
+  std::vector<TrainingStep> steps = {};    ///< all, also those before a resume
 };
 
 /// Where a run stands, for callbacks: transformers' TrainerState.
@@ -208,6 +212,8 @@ class Trainer {
   Trainer(Trainer&&) noexcept;
 
   /// With `resume` continues from the last whole checkpoint in output_dir, or starts where there is none.
+  /// IoError while another process trains into the same folder; UsageError for a checkpoint of another base
+  /// model.
   TrainOutput train(bool resume = false);
   EvalMetrics evaluate(const TrainingData& data);
   /// The data for `eval_steps`.

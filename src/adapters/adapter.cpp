@@ -13,6 +13,7 @@
 #include "adapters/replacement.h"
 #include "adapters/tying.h"
 #include "graft/error.h"
+#include "io/format/hub_cache.h"
 #include "support/log.h"
 #include "support/regex.h"
 
@@ -332,7 +333,8 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
 GivenSource::GivenSource(const NamedTensors& tensors, std::string label)
     : tensors_(tensors.begin(), tensors.end()), label_(std::move(label)) {}
 
-GivenSource GivenSource::open(const std::filesystem::path& dir, std::optional<at::ScalarType> dtype) {
+GivenSource GivenSource::open(const std::filesystem::path& given, std::optional<at::ScalarType> dtype) {
+  const auto dir = io::local_path(given);
   const auto file = Checkpoint::open(dir, "adapter_model");
   NamedTensors tensors;
   for (const auto& name : file.names()) {

@@ -9,6 +9,7 @@
 #include "adapters/method.h"
 #include "adapters/schema.h"
 #include "graft/error.h"
+#include "io/format/hub_cache.h"
 #include "io/format/json.h"
 #include "support/log.h"
 
@@ -183,7 +184,8 @@ AdapterConfig AdapterConfig::from_json(std::string_view text, std::string_view l
   return from_values(std::make_shared<State>(label, io::parse_ordered_json(text, label)));
 }
 
-AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& dir) {
+AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& given) {
+  const auto dir = io::local_path(given);
   const auto path = std::filesystem::is_regular_file(dir) ? dir : dir / "adapter_config.json";
   if (!std::filesystem::exists(path))
     throw IoError("[adapters] there is no " + path.string() +

@@ -46,6 +46,8 @@ struct Factors {
 struct Layer {
   std::string key_a, key_b;
   std::vector<Factors> adapters;
+  /// PEFT has the product the other way round, as the layer has its weight (embeddings, Conv1D).
+  bool transposed = false;
 };
 
 double by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path,
@@ -107,8 +109,10 @@ bool combine_as_dora(const std::vector<WeightedSource>& sources, bool with_base)
   return true;
 }
 
+using Layers = std::map<std::string, Layer>;
+
 /// The layers of all adapters, by path.
-std::map<std::string, Layer> layers_of(const std::vector<WeightedSource>& sources) {
+Layers layers_of(const std::vector<WeightedSource>& sources) {
   std::map<std::string, Layer> layers;
   constexpr std::string_view prefix = "base_model.model.";
   for (const auto& source : sources) {
@@ -126,6 +130,7 @@ std::map<std::string, Layer> layers_of(const std::vector<WeightedSource>& source
         auto& layer = layers[path];
         layer.key_a = key;
         layer.key_b = b->first;
+        layer.transposed = key.ends_with("lora_embedding_A") || source.config.boolean("fan_in_fan_out");
         if (!layer.adapters.empty() && (layer.adapters[0].a.sizes().slice(1) != a.sizes().slice(1) ||
                                         layer.adapters[0].b.size(0) != b->second.size(0)))
           throw UsageError("[combine] the adapters do not fit each other at \"" + path +
@@ -143,6 +148,23 @@ std::map<std::string, Layer> layers_of(const std::vector<WeightedSource>& source
   return layers;
 }
 
+/// The base's order, where there is one.
+std::vector<const Layers::value_type*> in_order(const Layers& layers, const CombineBase* base) {
+  std::vector<const Layers::value_type*> list;
+  list.reserve(layers.size());
+  for (const auto& layer : layers) list.push_back(&layer);
+  if (!base) return list;
+  std::map<std::string, size_t> place;
+  for (const auto& path : base->order) place.emplace(path, place.size());
+  const auto place_of = [&](const auto* layer) {
+    const auto found = place.find(layer->first);
+    return found == place.end() ? place.size() : found->second;
+  };
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const auto* a, const auto* b) { return place_of(a) < place_of(b); });
+  return list;
+}
+
 class Combiner {
  public:
   Combiner(const CombineOptions& options, const std::string& type)
@@ -158,6 +180,8 @@ class Combiner {
       throw UsageError("[combine] the density must be between 0 and 1, got " +
                        std::to_string(*options.density));
   }
+
+  bool draws() const { return kind_.starts_with("dare") && *options_.density < 1; }
 
   /// The factors of one layer, at most `rank` wide.
   std::pair<at::Tensor, at::Tensor> operator()(const Layer& layer, int64_t rank) const {
@@ -202,7 +226,7 @@ class Combiner {
       weights.push_back(each.weight);
     }
     const auto& first = layer.adapters[0];
-    const auto whole = mixed(deltas, weights);
+    const auto whole = mixed(deltas, weights, layer.transposed);
     auto [u, s, vh] = at::linalg_svd(whole.to(at::kFloat), /*full_matrices=*/false);
     const auto kept = std::min(rank, s.size(0));
     auto b = u.narrow(1, 0, kept) * s.narrow(0, 0, kept), a = vh.narrow(0, 0, kept);
@@ -217,12 +241,13 @@ class Combiner {
     return {a.reshape(shape_a).to(first.a.scalar_type()), b.reshape(shape_b).to(first.b.scalar_type())};
   }
 
-  at::Tensor pruned(const at::Tensor& tensor) const {
+  at::Tensor pruned(const at::Tensor& tensor, bool transposed) const {
     if (kind_ == "linear" || *options_.density >= 1) return tensor;
     const double density = *options_.density;
     if (kind_.starts_with("dare")) {
-      const auto kept = at::bernoulli(at::full_like(tensor, density));
-      return tensor * kept / density;
+      const auto stored = transposed ? tensor.t() : tensor;
+      const auto kept = at::bernoulli(at::full(stored.sizes(), density, tensor.options()));
+      return tensor * (transposed ? kept.t() : kept) / density;
     }
     const auto count = static_cast<int64_t>(density * static_cast<double>(tensor.numel()));
     const auto flat = tensor.abs().reshape(-1);
@@ -230,10 +255,11 @@ class Combiner {
     return tensor * at::zeros_like(flat).index_fill(0, top, 1).view(tensor.sizes());
   }
 
-  at::Tensor mixed(const std::vector<at::Tensor>& tensors, const std::vector<double>& weights) const {
+  at::Tensor mixed(const std::vector<at::Tensor>& tensors, const std::vector<double>& weights,
+                   bool transposed = false) const {
     std::vector<at::Tensor> thin;
     thin.reserve(tensors.size());
-    for (const auto& tensor : tensors) thin.push_back(pruned(tensor));
+    for (const auto& tensor : tensors) thin.push_back(pruned(tensor, transposed));
     const auto stacked = at::stack(thin);
     std::vector<int64_t> shape(static_cast<size_t>(stacked.dim()), 1);
     shape[0] = -1;
@@ -304,7 +330,7 @@ AdapterConfig with_all_modules(const std::vector<WeightedSource>& sources, const
 }
 
 Combined combine(const std::vector<WeightedSource>& sources, const CombineOptions& options,
-                 const FindLayer& base) {
+                 const CombineBase* base) {
   const at::NoGradGuard no_grad;
   if (sources.empty()) throw UsageError("[combine] no adapters to combine");
   if (std::find(std::begin(kTypes), std::end(kTypes), options.combination_type) == std::end(kTypes)) {
@@ -334,12 +360,22 @@ Combined combine(const std::vector<WeightedSource>& sources, const CombineOption
                     // Left on, as PEFT leaves it, it would make the sum sqrt(r) times too large.
                     .with("use_rslora", "false");
   Combined result{with_all_modules(sources, config, "target_modules"), {}};
-  for (const auto& [path, layer] : layers_of(sources)) {
+  if (base && combiner.draws()) base->draw_fresh(result.config);
+  auto layers = layers_of(sources);
+  if (base)
+    for (auto& [path, layer] : layers)
+      if (const auto* adapted = base->find(path))
+        layer.transposed |= adapted->kind() == nn::LayerKind::conv1d;
+  if (dora && base->merged)
+    throw UsageError(
+        "[combine] DoRA's magnitudes are the base's, and adapters are merged into it: unmerge them first");
+  for (const auto* each : in_order(layers, base)) {
+    const auto& [path, layer] = *each;
     const auto [a, b] = combiner(layer, rank);
     result.tensors.emplace_back(layer.key_a, padded(a, 0, rank));
     result.tensors.emplace_back(layer.key_b, padded(b, 1, rank));
     if (!dora) continue;
-    const auto* adapted = base(path);
+    const auto* adapted = base->find(path);
     if (!adapted)
       throw UsageError("[combine] the base model has no layer \"" + path + "\": it is another one");
     const auto stem = layer.key_a.substr(0, layer.key_a.rfind(".lora_"));
@@ -367,14 +403,20 @@ void PeftModel::add_weighted_adapter(const std::vector<std::string>& adapters,
     sources.push_back({adapters[i], source.config, source.state_dict(), weights[i], source.scale});
   }
   const auto layers = adapters::weighted_layers(*model_);
-  const auto combined = adapters::combine(sources, options, [&](const std::string& path) {
-    if (!state_->merged.empty())
-      throw UsageError(
-          "[combine] DoRA's magnitudes are the base's, and adapters are merged into it: unmerge them first");
+  adapters::CombineBase base;
+  base.merged = !state_->merged.empty();
+  base.order.reserve(layers.size());
+  for (const auto& layer : layers) base.order.push_back(layer.path);
+  base.find = [&](const std::string& path) {
     const auto found =
         std::find_if(layers.begin(), layers.end(), [&](const auto& each) { return each.path == path; });
     return found == layers.end() ? nullptr : found->layer.get();
-  });
+  };
+  base.draw_fresh = [&](const AdapterConfig& config) {
+    adapters::FreshSource source;
+    adapters::build_adapter(name, config, *model_, source);
+  };
+  const auto combined = adapters::combine(sources, options, &base);
   lock.unlock();
   add_from_tensors(name, combined.config, combined.tensors);
 }

@@ -125,6 +125,49 @@ bool are_the_defaults(const std::vector<std::string>& names, const AdapterConfig
   return false;
 }
 
+/// "a.b.c": "c", "b.c", "a.b.c"
+std::vector<std::string> endings_of(const std::string& path) {
+  std::vector<std::string> endings;
+  for (size_t dot = path.rfind('.'); dot != path.npos; dot = dot == 0 ? path.npos : path.rfind('.', dot - 1))
+    endings.push_back(path.substr(dot + 1));
+  endings.push_back(path);
+  return endings;
+}
+
+/// The shortest endings of these paths that no other module of the model has.
+std::vector<std::string> shortest_names(const std::vector<std::string>& paths, const NamedModules& modules) {
+  std::set<std::string> others;  // and all their endings
+  for (const auto& [path, module] : modules)
+    if (std::none_of(paths.begin(), paths.end(),
+                     [&](const auto& each) { return ends_with_name(path, each); }))
+      for (auto& ending : endings_of(path)) others.insert(std::move(ending));
+  std::vector<std::vector<std::string>> all;
+  all.reserve(paths.size());
+  for (const auto& path : paths) all.push_back(endings_of(path));
+  std::sort(all.begin(), all.end());
+  std::set<std::string> names;
+  for (const auto& endings : all) {
+    const auto covered = [&](const std::string& name) { return endings.back().ends_with("." + name); };
+    for (const auto& ending : endings) {
+      if (names.contains(ending) || others.contains(ending) ||
+          std::any_of(names.begin(), names.end(), covered))
+        continue;
+      names.insert(ending);
+      break;
+    }
+  }
+  return names.empty() ? paths : std::vector<std::string>(names.begin(), names.end());
+}
+
+/// PEFT makes long lists of names short, and saves them so.
+AdapterConfig with_short_names(const AdapterConfig& config, const PreTrainedModel& model) {
+  constexpr size_t long_list = 20;
+  const auto targets = config.modules("target_modules");
+  if (targets.names().size() < long_list || config.peft_type() == "IA3") return config;
+  const auto names = shortest_names(targets.names(), own_modules(model));
+  return names.size() < targets.names().size() ? config.with("target_modules", names) : config;
+}
+
 }  // namespace
 
 std::vector<Target> weighted_layers(const PreTrainedModel& model) {
@@ -139,12 +182,14 @@ AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& m
   const auto& method = find_method(config.peft_type());
   if (!method.on_layers() || method.layers) return config;
   const auto targets = config.modules("target_modules");
-  if (targets.pattern() && lower(*targets.pattern()) == "all-linear")
-    return config.with("target_modules", linear_layers(config, model));
-  if (!targets.empty() || only_parameters(config)) return config;
+  const auto linear = [&] {
+    return with_short_names(config.with("target_modules", linear_layers(config, model)), model);
+  };
+  if (targets.pattern() && lower(*targets.pattern()) == "all-linear") return linear();
+  if (!targets.empty() || only_parameters(config)) return with_short_names(config, model);
   for (const auto& [type, names] : method.default_targets)
     if (type == model.config().model_type()) return config.with("target_modules", names);
-  if (method.all_linear_by_default) return config.with("target_modules", linear_layers(config, model));
+  if (method.all_linear_by_default) return linear();
   throw ConfigError("[adapters] \"target_modules\" is not set, and " + config.peft_type() +
                     " has no default for \"" + model.config().model_type() +
                     "\": name the layers to adapt, or \"all-linear\"");

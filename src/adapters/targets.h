@@ -9,7 +9,7 @@ namespace graft::adapters {
 std::vector<Target> weighted_layers(const PreTrainedModel& model);
 
 /// `target_modules` as it is for this model: the method's defaults where the config has none, and
-/// "all-linear" written out.
+/// "all-linear" written out. Long lists become short ones of the same meaning, as in PEFT.
 AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& model);
 
 /// The layers that the method is put on. ConfigError: a name that matched nothing, a module that is no layer,

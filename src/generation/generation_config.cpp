@@ -3,6 +3,7 @@
 
 #include "generation/settings.h"
 #include "graft/error.h"
+#include "io/format/hub_cache.h"
 #include "io/format/json.h"
 #include "support/log.h"
 
@@ -44,7 +45,8 @@ GenerationConfig read(const json& values, const fs::path& path, bool whole_file)
 
 }  // namespace
 
-GenerationConfig GenerationConfig::from_pretrained(const fs::path& dir) {
+GenerationConfig GenerationConfig::from_pretrained(const fs::path& given) {
+  const auto dir = io::local_path(given);
   const auto own = dir / "generation_config.json";
   if (fs::exists(own)) return read(io::read_json_file(own), own, /*whole_file=*/true);
   // A GGUF file's metadata, too, have the ids of tokens.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "graft/error.h"
+#include "io/format/hub_cache.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
@@ -100,7 +101,8 @@ std::optional<Found> find_in_folder(const fs::path& folder, const std::string& n
   return found;
 }
 
-std::optional<Found> find(const fs::path& path, const std::string& name) {
+std::optional<Found> find(const fs::path& given, const std::string& name) {
+  const auto path = io::local_path(given);
   if (const auto gguf = io::gguf_file_at(path)) return find_in_gguf(*gguf, name);
   return find_in_folder(fs::is_directory(path) ? path : path.parent_path(), name);
 }

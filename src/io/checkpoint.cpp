@@ -74,9 +74,9 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   for (const auto& [name, value] : found->items()) {
     if (!value.is_string()) fail("the weight_map gives no file name for " + quote(name));
     const auto& file = value.get_ref<const std::string&>();
-    if (!io::is_plain_file_name(file)) {
+    if (!io::stays_inside(file)) {
       fail("the weight_map sends " + quote(name) + " to " + quote(file) +
-           ", which is not a plain file name; shards must lie beside their index");
+           ", which is no file beside the index or in a folder below it");
     }
     if (is_pickle(file)) refuse_pickle(path.parent_path() / file, "model");
     map.emplace(name, file);

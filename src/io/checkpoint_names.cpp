@@ -43,6 +43,14 @@ bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of("/\\\0"sv) == name.npos;
 }
 
+bool stays_inside(std::string_view path) {
+  for (auto slash = path.find('/'); slash != path.npos; slash = path.find('/')) {
+    if (!is_plain_file_name(path.substr(0, slash))) return false;
+    path.remove_prefix(slash + 1);
+  }
+  return is_plain_file_name(path);
+}
+
 void check_stem(std::string_view stem) {
   if (!is_plain_file_name(stem)) {
     throw UsageError("[checkpoint] the stem " + quote(stem) +

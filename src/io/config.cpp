@@ -6,6 +6,7 @@
 
 #include "graft/error.h"
 #include "io/format/gguf_config.h"
+#include "io/format/hub_cache.h"
 #include "io/format/json.h"
 #include "io/gguf.h"
 
@@ -59,7 +60,8 @@ Config Config::from_json(std::string_view text, std::string_view label) {
   return Config(std::move(state));
 }
 
-Config Config::from_pretrained(const std::filesystem::path& dir) {
+Config Config::from_pretrained(const std::filesystem::path& given) {
+  const auto dir = io::local_path(given);
   if (const auto gguf = io::gguf_file_at(dir)) {
     const auto file = io::GgufFile::open(*gguf);
     return from_json(io::gguf_config(file->header(), file->label()).dump(), gguf->string());

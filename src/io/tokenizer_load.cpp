@@ -1,6 +1,7 @@
 // Reads a tokenizer from its files: tokenizer.json, a GGUF file or a BERT vocab.txt turned into one, or
 // SentencePiece's tokenizer.model.
 #include "graft/error.h"
+#include "io/format/hub_cache.h"
 #include "io/format/json.h"
 #include "io/format/mapped_file.h"
 #include "io/format/quote.h"
@@ -32,7 +33,8 @@ TokenizerPipeline load_gguf_tokenizer(const fs::path& path) {
 
 }  // namespace
 
-TokenizerPipeline load_tokenizer(const fs::path& folder_or_file) {
+TokenizerPipeline load_tokenizer(const fs::path& given) {
+  const auto folder_or_file = local_path(given);
   const bool is_folder = fs::is_directory(folder_or_file);
   if (!is_folder || !fs::exists(folder_or_file / "tokenizer.json"))
     if (const auto gguf = gguf_file_at(folder_or_file)) return load_gguf_tokenizer(*gguf);

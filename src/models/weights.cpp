@@ -1,5 +1,6 @@
 #include "models/weights.h"
 
+#include "io/format/hub_cache.h"
 #include "io/gguf.h"
 #include "models/gguf_weights.h"
 
@@ -11,7 +12,8 @@ std::optional<at::ScalarType> CheckpointWeights::dtype() const {
   return std::nullopt;
 }
 
-std::unique_ptr<Weights> open_weights(const std::filesystem::path& path) {
+std::unique_ptr<Weights> open_weights(const std::filesystem::path& given) {
+  const auto path = io::local_path(given);
   if (const auto gguf = io::gguf_file_at(path))
     return std::make_unique<GgufWeights>(io::GgufFile::open(*gguf));
   return std::make_unique<CheckpointWeights>(Checkpoint::open(path));

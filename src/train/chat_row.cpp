@@ -49,21 +49,60 @@ size_t tokens_before(const std::vector<int64_t>& ids, const std::string& text, s
   return same < part.size() && whole ? std::min(same + 1, ids.size()) : same;
 }
 
-}  // namespace
-
-Example chat_example(const ordered_json& row, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                     bool assistant_only) {
-  const auto& messages = row.at("messages");
-  if (!messages.is_array() || messages.empty())
-    throw FormatError("\"messages\" must be a list of messages, and not empty");
+ChatTemplateCall call_of(const ordered_json& row) {
   ChatTemplateCall call;
   if (row.contains("tools") && !row["tools"].is_null()) call.tools = row["tools"].dump();
-  ChatTemplate::Rendered rendered;
+  return call;
+}
+
+ChatTemplate::Rendered render(const ordered_json& messages, const ChatTemplate& chat,
+                              const ChatTemplateCall& call) {
   try {
-    rendered = chat.render_json(messages.dump(), call);
+    return chat.render_json(messages.dump(), call);
   } catch (const UsageError& error) {  // the row's fault
     throw FormatError(error.what());
   }
+}
+
+const ordered_json& messages_of(const ordered_json& row, const char* name) {
+  const auto& messages = row.at(name);
+  if (!messages.is_array() || messages.empty())
+    throw FormatError("\"" + std::string(name) + "\" must be a list of messages, and not empty");
+  return messages;
+}
+
+}  // namespace
+
+Example completion_example(const ordered_json& row, const ChatTemplate& chat, const Tokenizer& tokenizer) {
+  const auto& prompt = messages_of(row, "prompt");
+  auto all = prompt;
+  for (const auto& message : messages_of(row, "completion")) all.push_back(message);
+  auto call = call_of(row);
+  const auto text = render(all, chat, call).text;
+  // A template may begin an answer otherwise when it is to be written (with a thought, say).
+  call.add_generation_prompt = true;
+  auto begin = render(prompt, chat, call).text;
+  if (!text.starts_with(begin)) {
+    call.add_generation_prompt = false;
+    begin = render(prompt, chat, call).text;
+  }
+  if (!text.starts_with(begin))
+    throw FormatError(
+        "the chat template writes the prompt otherwise when the completion follows it, so that nobody can "
+        "say where that begins; give the row as \"messages\"");
+  Example example{.input_ids = tokenizer.encode(text, {}, false).ids};
+  auto labels = example.input_ids;
+  const auto judged_from = tokens_before(example.input_ids, text, begin.size(), tokenizer, false);
+  std::fill_n(labels.begin(), judged_from, nn::kIgnoredLabel);
+  example.labels = std::move(labels);
+  return example;
+}
+
+Example chat_example(const ordered_json& row, const ChatTemplate& chat, const Tokenizer& tokenizer,
+                     bool assistant_only) {
+  const auto& messages = messages_of(row, "messages");
+  const auto call = call_of(row);
+  const auto rendered = render(messages, chat, call);
   Example example{.input_ids = tokenizer.encode(rendered.text, {}, false).ids};
   if (!assistant_only) {
     example.labels = example.input_ids;

@@ -1,4 +1,5 @@
-// A conversation as an example to train on: the model is judged by what the assistant says.
+// A conversation as an example to train on: the model is judged by what the assistant says, or by what
+// completes it.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,5 +14,10 @@ namespace graft::train {
 /// judged.
 Example chat_example(const nlohmann::ordered_json& row, const ChatTemplate& chat, const Tokenizer& tokenizer,
                      bool assistant_only);
+
+/// `row` has "prompt" and "completion", both lists of messages, and perhaps "tools": all that the template
+/// writes after the prompt, with its beginning of an answer, is judged, as TRL does it.
+Example completion_example(const nlohmann::ordered_json& row, const ChatTemplate& chat,
+                           const Tokenizer& tokenizer);
 
 }  // namespace graft::train

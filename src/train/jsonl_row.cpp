@@ -23,6 +23,8 @@ std::string text_field(const json& row, const char* name) {
   return row[name].get<std::string>();
 }
 
+bool has_messages(const json& row, const char* name) { return row.contains(name) && row[name].is_array(); }
+
 std::vector<int64_t> integers(const json& row, const char* name) {
   const auto& list = row[name];
   const bool fine = list.is_array() && std::all_of(list.begin(), list.end(),
@@ -117,6 +119,8 @@ void RowReader::read_text(const json& row, Example& example) {
 /// The model is judged by the completion and the end of the text only. An encoder reads the prompt, and the
 /// completion is what the decoder is to write, each with the special tokens that its tokenizer adds.
 void RowReader::read_completion(const json& row, Example& example) {
+  if (has_messages(row, "prompt") || has_messages(row, "completion"))
+    refuse("\"prompt\" and \"completion\" must both be texts, or both lists of messages");
   if (task_ != Task::causal_lm && task_ != Task::seq2seq_lm)
     refuse("\"prompt\" with \"completion\" is for causal language models and encoder-decoders");
   example.input_ids = encode(text_field(row, "prompt"), true);
@@ -132,18 +136,24 @@ void RowReader::read_completion(const json& row, Example& example) {
   example.labels = std::move(labels);
 }
 
-void RowReader::read_messages(std::string_view line, Example& example) {
-  if (task_ != Task::causal_lm) refuse("\"messages\" are for causal language models");
-  if (!chat_) {
-    try {
-      chat_ = ChatTemplate::from_pretrained(folder_);
-    } catch (const Error& error) {  // not the row's fault
-      throw UsageError(std::string("[train] the rows have messages, which need a chat template: ") +
-                       error.what());
-    }
+const ChatTemplate& RowReader::chat() {
+  if (chat_) return *chat_;
+  try {
+    chat_ = ChatTemplate::from_pretrained(folder_);
+  } catch (const Error& error) {  // not the row's fault
+    throw UsageError(std::string("[train] the rows have messages, which need a chat template: ") +
+                     error.what());
   }
+  return *chat_;
+}
+
+void RowReader::read_messages(std::string_view line, const char* name, Example& example) {
+  if (task_ != Task::causal_lm)
+    refuse("messages in \"" + std::string(name) + "\" are for causal language models");
   // Once more, since templates may show objects, whose keys then come in the order of the file.
-  example = chat_example(io::parse_ordered_json(line, "the row"), *chat_, tokenizer(), assistant_only_loss_);
+  const auto row = io::parse_ordered_json(line, "the row");
+  example = row.contains("messages") ? chat_example(row, chat(), tokenizer(), assistant_only_loss_)
+                                     : completion_example(row, chat(), tokenizer());
 }
 
 void RowReader::read_class(const json& row, Example& example) const {
@@ -208,7 +218,9 @@ Example RowReader::read(std::string_view line) {
   else if (row.contains("text"))
     read_text(row, example);
   else if (row.contains("messages"))
-    read_messages(line, example);
+    read_messages(line, "messages", example);
+  else if (has_messages(row, "prompt") && has_messages(row, "completion"))
+    read_messages(line, "prompt", example);
   else if (row.contains("prompt") || row.contains("completion"))
     read_completion(row, example);
   else

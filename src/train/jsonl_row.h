@@ -35,11 +35,12 @@ class RowReader {
 
  private:
   const Tokenizer& tokenizer();
+  const ChatTemplate& chat();
   std::vector<int64_t> encode(const std::string& text, bool special);
   void read_ids(const nlohmann::json& row, Example& example) const;
   void read_text(const nlohmann::json& row, Example& example);
   void read_completion(const nlohmann::json& row, Example& example);
-  void read_messages(std::string_view line, Example& example);
+  void read_messages(std::string_view line, const char* name, Example& example);
   void read_class(const nlohmann::json& row, Example& example) const;
   void check(const Example& example) const;
 

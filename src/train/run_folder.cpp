@@ -71,7 +71,7 @@ std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
       if (const auto size = fs::file_size(dir / name, error); error || size != bytes.get<uint64_t>())
         return name + " is missing or incomplete";
     }
-    SavedRun run{dir, state.at("global_step"), {}, state.at("arguments")};
+    SavedRun run{dir, state.at("global_step"), {}, {state.value("base_model", ""), state.at("arguments")}};
     if (run.global_step != number) return "it says that it is of another step";
     for (const auto& line : state.at("log_history"))
       run.log.push_back(from_json(line, state.at("max_steps")));
@@ -97,10 +97,8 @@ void remove_checkpoint(const fs::path& dir) {
 
 RunFolder::RunFolder(fs::path dir, bool writes) : dir_(std::move(dir)) {
   if (!writes) return;
+  lock_ = io::FolderLock::take(dir_);
   std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error)
-    throw IoError("[train] cannot create the folder " + io::quote_path(dir_) + ": " + error.message());
   std::vector<fs::path> left;
   for (fs::directory_iterator at(dir_, error), end; !error && at != end; at.increment(error))
     if (at->path().filename().string().starts_with(kUnfinished)) left.push_back(at->path());
@@ -134,7 +132,7 @@ std::optional<SavedRun> RunFolder::last() const {
   return {};
 }
 
-void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const json& arguments,
+void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const RunIdentity& identity,
                      const std::function<void(const fs::path&)>& write) const {
   const auto name = std::to_string(step);
   const auto unfinished = dir_ / (kUnfinished + name), whole = dir_ / (kPrefix + name);
@@ -143,7 +141,8 @@ void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const j
     ordered_json state{{"global_step", step},
                        {"max_steps", log.empty() ? 0 : log.back().max_steps},
                        {"epoch", log.empty() ? 0.0 : log.back().epoch},
-                       {"arguments", arguments},
+                       {"base_model", identity.base},
+                       {"arguments", identity.arguments},
                        {"files", ordered_json::object()}};
     for (const auto& entry : fs::recursive_directory_iterator(folder))
       if (entry.is_regular_file())
@@ -167,13 +166,12 @@ void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
   std::string text;
   for (const auto& step : log) text += to_json(step).dump() + "\n";
   io::write_file_atomically(path, text);
-  metrics_.open(path, std::ios::app);
+  metrics_ = io::AppendFile(path);
   events_.emplace(dir_ / "runs");
 }
 
 void RunFolder::add_metrics(const TrainingStep& step) {
-  metrics_ << to_json(step).dump() << "\n" << std::flush;
-  if (!metrics_) throw IoError("[train] cannot write " + io::quote_path(dir_ / "metrics.jsonl"));
+  metrics_.add(to_json(step).dump() + "\n");
   // The names are those that transformers' Trainer gives them.
   std::vector<std::pair<std::string, double>> scalars{
       {"train/loss", step.loss}, {"train/learning_rate", step.learning_rate}, {"train/epoch", step.epoch}};

@@ -5,33 +5,41 @@
 // copy of a checkpoint that is not whole is found out, too.
 #pragma once
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "graft/trainer.h"
+#include "io/format/append_file.h"
 #include "io/format/event_file.h"
+#include "io/format/folder_lock.h"
 
 namespace graft::train {
+
+/// What a run is of; kept with its checkpoints.
+struct RunIdentity {
+  std::string base;  ///< base_fingerprint()
+  nlohmann::json arguments;
+};
 
 struct SavedRun {
   std::filesystem::path dir;
   int64_t global_step = 0;
   std::vector<TrainingStep> log;
-  nlohmann::json arguments;  ///< of the run that wrote it
+  RunIdentity identity;  ///< of the run that wrote it
 };
 
 class RunFolder {
  public:
-  /// Creates it, and removes what a killed run left half-written; one who only looks does neither.
+  /// Creates it, locks it against other runs, and removes what a killed run left half-written; one who only
+  /// looks does nothing of that.
   explicit RunFolder(std::filesystem::path dir, bool writes = true);
 
   /// The last whole checkpoint; others are passed over with a warning.
   std::optional<SavedRun> last() const;
   bool has_checkpoints() const { return !checkpoints().empty(); }
   /// `write` puts the tensors into the folder it is given.
-  void save(int64_t step, const std::vector<TrainingStep>& log, const nlohmann::json& arguments,
+  void save(int64_t step, const std::vector<TrainingStep>& log, const RunIdentity& identity,
             const std::function<void(const std::filesystem::path&)>& write) const;
   /// Removes all checkpoints but the last `limit` and that of step `best`.
   void keep_last(int64_t limit, std::optional<int64_t> best = {}) const;
@@ -50,7 +58,8 @@ class RunFolder {
   std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints() const;
 
   std::filesystem::path dir_;
-  std::ofstream metrics_;
+  std::shared_ptr<io::FolderLock> lock_;
+  io::AppendFile metrics_;
   std::optional<io::EventFile> events_;
 };
 

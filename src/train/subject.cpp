@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "adapters/part.h"
@@ -153,13 +154,21 @@ class Adapters : public Subject {
   bool allocates(const std::string& name) const { return peft_->peft_config(name).peft_type() == "ADALORA"; }
 
   static void check_same(const AdapterConfig& mine, const AdapterConfig& saved, const fs::path& from) {
-    const auto comparable = [](const AdapterConfig& config) {
-      auto plain = config.with("inference_mode", "true").with("base_model_name_or_path", "null");
-      return (config.peft_type() == "ADALORA" ? plain.with("rank_pattern", "null") : plain).dump();
+    const auto fields = [](const AdapterConfig& config) {
+      auto all = nlohmann::json::parse(config.dump());
+      for (const char* free : {"inference_mode", "base_model_name_or_path", "peft_version"}) all.erase(free);
+      if (config.peft_type() == "ADALORA") all.erase("rank_pattern");
+      return all;
     };
-    if (comparable(mine) != comparable(saved))
+    const auto now = fields(mine), before = fields(saved);
+    std::string different;
+    for (const auto& [name, value] : now.items())
+      if (const auto was = before.value(name, nlohmann::json()); value != was)
+        different +=
+            (different.empty() ? "\"" : ", \"") + name + "\" is " + value.dump() + " and was " + was.dump();
+    if (!different.empty() || now.size() != before.size())
       throw UsageError("[train] the adapter is configured otherwise than the one in " + from.string() +
-                       ", from which the run is to be resumed");
+                       ", from which the run is to be resumed: " + different);
   }
 
   std::shared_ptr<PeftModel> peft_;

@@ -13,6 +13,7 @@
 #include "graft/error.h"
 #include "support/log.h"
 #include "train/arguments.h"
+#include "train/base_fingerprint.h"
 #include "train/batches.h"
 #include "train/callbacks.h"
 #include "train/evaluation.h"
@@ -50,6 +51,7 @@ struct Trainer::Impl {
   train::Callbacks callbacks;
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
   std::map<const c10::TensorImpl*, uint32_t> versions;  // of buffers, when all processes had the same
+  std::string base_model;  // its fingerprint before the first step; only where checkpoints are written
 
   Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
        std::shared_ptr<const TrainingData> batches)
@@ -80,8 +82,27 @@ struct Trainer::Impl {
   /// With zero_stage 3 from now on the model has its frozen weights only while they are used. Not before the
   /// first work: what is done to adapters until then may read them, and they are still the mapped file's.
   void share_out() {
+    remember_base();
     if (args.zero_stage == 3 && !base && group->size() > 1)
       base = std::make_unique<train::ShardedBase>(*subject, group);
+  }
+
+  /// While the base's weights are all here, and as they were given.
+  void remember_base() {
+    if (base_model.empty() && !args.output_dir.empty() && group->is_main())
+      base_model = train::base_fingerprint(subject->model());
+  }
+
+  train::RunIdentity identity() const { return {base_model, train::arguments_json(args, max_steps, *data)}; }
+
+  /// Continuing on another base would give an adapter that fits neither.
+  void check_identity(const train::SavedRun& saved) const {
+    const auto now = identity();
+    train::warn_of_other_arguments(saved.identity.arguments, now.arguments);
+    if (!saved.identity.base.empty() && saved.identity.base != now.base)
+      throw UsageError("[train] the base model is not the one that " + saved.dir.string() +
+                       " was trained on (or has another dtype): resume with that one, or begin a new run in "
+                       "another folder");
   }
 
   /// The batches of one step; fewer at the end of an epoch.
@@ -186,10 +207,11 @@ struct Trainer::Impl {
     if (group->is_main()) folder.emplace(args.output_dir);
     group->barrier();  // the others look only when the folder is tidy
     if (!group->is_main()) folder.emplace(args.output_dir, /*writes=*/false);
+    remember_base();
     std::vector<TrainingStep> log;
     if (resume) {
       if (const auto saved = folder->last()) {
-        train::warn_of_other_arguments(saved->arguments, train::arguments_json(args, max_steps));
+        if (group->is_main()) check_identity(*saved);
         subject->load_to_resume(saved->dir);
         stepper = train::make_stepper(*subject, args);  // the tensors may be others now
         train::load_state(saved->dir, *subject, *stepper, group->rank());
@@ -238,7 +260,7 @@ struct Trainer::Impl {
     check_weights(log);
     const auto state = train::step_state(*stepper, *group);
     if (!group->is_main()) return;
-    folder.save(log.back().step, log, train::arguments_json(args, max_steps),
+    folder.save(log.back().step, log, identity(),
                 [&](const auto& dir) { train::save_state(dir, *subject, state); });
   }
 
@@ -273,11 +295,14 @@ struct Trainer::Impl {
     auto& done = log.back();
     auto& control = callbacks.control;
     control.should_evaluate |= is_time(args.eval_steps, done.step);
-    control.should_save |= folder && is_time(args.save_steps, done.step);
+    const bool ends_epoch = done.step % updates_per_epoch == 0;
+    control.should_save |=
+        folder && ((args.save_strategy == "steps" && is_time(args.save_steps, done.step)) ||
+                   (args.save_strategy == "epoch" && ends_epoch));
     control.should_log = true;
     auto state = state_of(log, standing);
     callbacks.call(&TrainerCallback::on_step_end, state);
-    if (done.step % updates_per_epoch == 0) callbacks.call(&TrainerCallback::on_epoch_end, state);
+    if (ends_epoch) callbacks.call(&TrainerCallback::on_epoch_end, state);
     callbacks.agree();
     if (std::exchange(control.should_evaluate, false)) {
       if (!eval_data)
@@ -324,6 +349,7 @@ struct Trainer::Impl {
     do_steps(log, standing, folder, out);
     check_weights(log);
     out.best_step = standing.best_step;
+    if (standing.best_step) out.best_metric = standing.best_loss;
     const bool asked = callbacks.control.should_training_stop && std::ssize(log) < max_steps;
     out.stopped_early = has_waited_enough(standing) || asked;
     group->barrier();  // the first has written all

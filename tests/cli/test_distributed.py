@@ -1,6 +1,7 @@
 """Several processes train one model: the single process's losses, and nobody waits for one that is gone."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,11 +166,12 @@ def test_torchrun_starts_it_too(runs):
 class Running:
     """Three processes in the middle of a long run."""
 
-    def __init__(self, runs, *flags):
+    def __init__(self, runs, *flags, new_group=False):
         self.out = runs.folder / "long"
         self.process = subprocess.Popen(
             runs.start(3, *runs.flags("long", "--save-steps", 5, "--save-total-limit", 2, *flags, tokens="long.safetensors")),
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "GRAFT_PEER_TIMEOUT": "3"})
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "GRAFT_PEER_TIMEOUT": "3"},
+            start_new_session=new_group)
         deadline = time.time() + 120
         while not list(self.out.glob("checkpoint-*")):
             assert self.process.poll() is None and time.time() < deadline, self.process.stderr.read()
@@ -211,6 +213,26 @@ def test_a_process_that_is_gone_is_named(runs, rank, what):
     done = programs.run(command(2, *runs.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")),
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("to", [pytest.param("launcher", marks=pytest.mark.full), "group", pytest.param("one", marks=pytest.mark.full)])
+def test_a_signal_saves_a_checkpoint(runs, to):
+    """A terminal sends it to all, and the launcher hands it on once more: it counts once. One process is enough, too."""
+    running = Running(runs, new_group=True)
+    if to == "launcher":
+        running.process.send_signal(signal.SIGTERM)
+    elif to == "group":
+        os.killpg(running.process.pid, signal.SIGTERM)
+    else:
+        running.send(1, signal.SIGTERM)
+    status, errors = running.end()
+    said = re.search(r"graft: stopped by SIGTERM after step (\d+) of \d+; checkpoint-\1 is in", errors)
+    assert said and errors.count("stopped by") == 1, errors
+    assert status == (1 if to == "one" else 128 + signal.SIGTERM), errors
+    last = int(said[1])
+    assert max(int(folder.name.split("-")[1]) for folder in running.out.glob("checkpoint-*")) == last
+    done = programs.run(command(2, *runs.flags("long", "--resume", "--max-steps", last + 1, tokens="long.safetensors")), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and f"resumed after step {last}" in done.stderr, done.stderr
 
 
 def test_writing_to_one_that_is_gone_is_no_end(runs):

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = json.loads(subprocess.run([sys.executable, ROOT / "scripts" / "check_docs.py", "--list-commands"], capture_output=True, text=True, check=True).stdout)
-ALL_RUN = ("docs/generation.md", "docs/chat.md")
+ALL_RUN = ("docs/generation.md", "docs/chat.md", "docs/training.md", "docs/files.md")
 
 
 @pytest.mark.parametrize("block", LISTED, ids=lambda block: f"{block['file']}:{block['line']}")

@@ -106,7 +106,7 @@ def test_text_without_a_tokenizer_is_no_bad_row(train):
 @pytest.mark.parametrize("flags", [
     [], ["--full"], ["--tokens", "t"], ["--full", "--adapter", "a", "--tokens", "t"], ["--full", "--tokens", "t", "--data", "d"],
     ["--full", "--tokens", "t", "--lr-scheduler-type", "steep"], ["--full", "--tokens", "t", "--mode", "default"],
-    ["--full", "--tokens", "t", "--max-length", "3"], ["--full", "--tokens", "t", "--optim", "lion"],
+    ["--full", "--tokens", "t", "--max-length", "3"], ["--full", "--tokens", "t", "--save-strategy", "best"], ["--full", "--tokens", "t", "--logging-steps", "0"], ["--full", "--tokens", "t", "--optim", "lion"],
 ])
 def test_wrong_usage(train, flags):
     assert train(*flags).returncode == 2

@@ -162,7 +162,37 @@ def test_training_rows(chatty, tmp_path, template, only):
     assert json.loads((tmp_path / "report.json").read_text())["losses"][0] == pytest.approx(want, rel=1e-5)
 
 
+COMPLETIONS = [
+    {"prompt": ROWS[0][:2], "completion": ROWS[0][2:]},
+    {"prompt": ROWS[1][:1], "completion": ROWS[1][1:]},
+    {"prompt": ROWS[1][:2], "completion": [{"role": "assistant", "content": "and more"}]},  # the prompt ends with an answer
+]
+
+
+def trl_row(tokenizer, row):
+    """As TRL's SFTTrainer makes a conversational row: the prompt with the beginning of an answer is masked, all the rest is judged."""
+    prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=False)
+    ids = tokenizer.apply_chat_template(row["prompt"] + row["completion"], return_dict=False)
+    assert ids[: len(prompt)] == prompt
+    return ids, [-100] * len(prompt) + ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_completions_of_messages(chatty, tmp_path, number):
+    folder, tokenizer = chatty
+    ids, labels = trl_row(tokenizer, COMPLETIONS[number])
+    with torch.no_grad():
+        want = LlamaForCausalLM.from_pretrained(folder / "model")(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.item()
+    (tmp_path / "rows.jsonl").write_text(json.dumps(COMPLETIONS[number]) + "\n")
+    run(GRAFT, "train", "--model", folder / "model", "--data", tmp_path / "rows.jsonl", "--output", tmp_path / "out", "--report", tmp_path / "report.json", "--full",
+        "--max-steps", 1)
+    assert json.loads((tmp_path / "report.json").read_text())["losses"][0] == pytest.approx(want, rel=1e-5)
+
+
 @pytest.mark.parametrize("row, said", [
+    ({"prompt": ROWS[0][:2], "completion": "Hi!"}, "both be texts, or both lists"), ({"prompt": "x", "completion": ROWS[0][2:]}, "both be texts, or both lists"),
+    ({"prompt": [], "completion": ROWS[0][2:]}, '"prompt" must be a list of messages, and not empty'), ({"prompt": ROWS[0][:2], "completion": []}, '"completion" must be'),
+    ({"prompt": ROWS[0][:2], "completion": [{"content": "x"}]}, '"role"'), ({"prompt": ROWS[0][:2]}, "both lists"),
     ({"messages": []}, "not empty"), ({"messages": [{"content": "x"}]}, '"role"'), ({"messages": [{"role": "user", "content": "x"}]}, "nothing in it is said by the assistant"),
     ({"messages": "hello"}, "must be a list"),
 ])

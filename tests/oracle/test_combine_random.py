@@ -31,8 +31,7 @@ def draw(rng, targets):
 def options_of(rng, kind):
     options = {}
     if "ties" in kind or "dare" in kind or "magnitude" in kind:
-        # What dare keeps is drawn by each side's own generator: all of it.
-        options["density"] = 1.0 if "dare" in kind else rng.choice([0.25, 0.5, 0.9, 1.0])
+        options["density"] = rng.choice([0.25, 0.5, 0.9, 1.0])
     if "ties" in kind and rng.random() < 0.5:
         options["majority_sign_method"] = "frequency"
     if "svd" in kind and rng.random() < 0.5:
@@ -49,7 +48,7 @@ def noisy(model, name):
                 parameter.normal_(std=0.2)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=() if seed < IN_CI else pytest.mark.full) for seed in range(60)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=() if seed < IN_CI or seed == 8 else pytest.mark.full) for seed in range(60)])
 def test_combined_as_peft_does(checkpoints, seed, tmp_path):
     rng = random.Random(seed_of(f"combine {seed}"))
     name, kind = rng.choice(list(MODELS)), KINDS[seed % len(KINDS)]
@@ -69,10 +68,13 @@ def test_combined_as_peft_does(checkpoints, seed, tmp_path):
     weights, options = [rng.choice([1.0, 0.5, -0.75, 2.0]) for _ in names], options_of(rng, kind)
     flags = [flag for adapter, weight in zip(names, weights) for flag in ("--adapter", f"{adapter}={tmp_path / adapter}:{weight}")]
     flags += [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    if "dare" in kind:  # with the base, graft drops what PEFT drops
+        flags += ["--model", checkpoint.folder, "--seed", seed + 100]
     command = (GRAFT, "combine", *flags, "--combination-type", kind, "--output", tmp_path / "ours")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            torch.manual_seed(seed + 100)
             model.add_weighted_adapter(names, weights, "both", combination_type=kind, **options)
     except (ValueError, RuntimeError, KeyError) as error:
         done = run(*command, check=False)

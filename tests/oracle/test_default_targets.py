@@ -46,3 +46,27 @@ def test_default_targets(checkpoints, tmp_path, method, model_type):
     assert set(made["target_modules"]) == set(want)
     if method == "IA3":
         assert made["feedforward_modules"] == TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING[model_type]
+
+
+DEEP = {"llama": ("llama-gqa", {"num_hidden_layers": 5}), "gpt2": ("gpt2-lm-untied", {"n_layer": 6}), "bert": ("bert-class", {"num_hidden_layers": 4})}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_all_linear_is_saved_as_peft_saves_it(checkpoints, name, tmp_path):
+    """PEFT shortens lists of twenty names and more to the endings that are enough."""
+    case, sizes = DEEP[name]
+    checkpoint = checkpoints(case)
+    deep = type(checkpoint.model)(type(checkpoint.model.config).from_dict({**checkpoint.model.config.to_dict(), "layer_types": None, **sizes}))
+    deep.save_pretrained(tmp_path / "model")
+    for method in ("LORA", "IA3"):
+        config = {"LORA": peft.LoraConfig, "IA3": peft.IA3Config}[method](target_modules="all-linear", task_type="SEQ_CLS" if name == "bert" else None,
+                                                                         **({"feedforward_modules": []} if method == "IA3" else {}))
+        model = peft.get_peft_model(type(deep).from_pretrained(tmp_path / "model"), config)
+        model.save_pretrained(tmp_path / "theirs", save_embedding_layers=False)
+        want = json.loads((tmp_path / "theirs" / "adapter_config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**want, "target_modules": "all-linear", "modules_to_save": None}))
+        run(GRAFT, "init", "--model", tmp_path / "model", "--adapter-config", tmp_path / "config.json", "--output", tmp_path / "ours")
+        got = json.loads((tmp_path / "ours" / "adapter_config.json").read_text())
+        assert sorted(got["target_modules"]) == sorted(want["target_modules"]), method
+        if method == "LORA":
+            assert len(want["target_modules"]) < 20

@@ -206,10 +206,18 @@ TEST_F(CheckpointIndex, RefusesWhatIsNoIndex) {
 }
 
 TEST_F(CheckpointIndex, RefusesNamesThatLeaveTheFolder) {
-  for (const std::string name : {"../x.safetensors", "/etc/passwd", "a/b.safetensors", "a\\\\b.safetensors",
-                                 "..", ".", "", "x\\u0000.safetensors"}) {
-    expect_refused_map(rest_ + "\"c\": \"" + name + "\"", {"sends \"c\"", "not a plain file name"});
+  for (const std::string name : {"../x.safetensors", "/etc/passwd", "a/../b.safetensors", "a//b.safetensors",
+                                 "a/", "a\\\\b.safetensors", "..", ".", "", "x\\u0000.safetensors"}) {
+    expect_refused_map(rest_ + "\"c\": \"" + name + "\"", {"sends \"c\"", "no file beside the index"});
   }
+}
+
+TEST_F(CheckpointIndex, ShardsMayLieInFoldersBelow) {
+  fs::create_directories(dir_ / "a" / "b");
+  fs::rename(dir_ / "2.safetensors", dir_ / "a" / "b" / "2.safetensors");
+  write(dir_ / "model.safetensors.index.json",
+        "{\"weight_map\": {" + rest_ + "\"c\": \"a/b/2.safetensors\"}}");
+  expect_three(dir_.path());
 }
 
 TEST_F(CheckpointIndex, RefusesWhatDoesNotFit) {

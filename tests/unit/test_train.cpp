@@ -56,11 +56,12 @@ TEST(RunFolder, FindsTheLastWholeCheckpoint) {
   const std::vector<TrainingStep> log{{.step = 1, .max_steps = 9, .loss = 2.5, .grad_norm = 0.1}};
   const auto write = [](const fs::path& dir) { std::ofstream(dir / "weights") << "1234"; };
   EXPECT_FALSE(folder.last());
-  for (const int64_t step : {2, 10, 9}) folder.save(step, log, {{"seed", 1}}, write);
+  for (const int64_t step : {2, 10, 9}) folder.save(step, log, {"base", {{"seed", 1}}}, write);
   ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 10);  // by number, not by name
   EXPECT_EQ(folder.last()->log[0].loss, 2.5);
-  EXPECT_EQ(folder.last()->arguments["seed"], 1);
+  EXPECT_EQ(folder.last()->identity.arguments["seed"], 1);
+  EXPECT_EQ(folder.last()->identity.base, "base");
 
   std::ofstream(temp.path() / "out" / "checkpoint-10" / "weights") << "123";
   EXPECT_EQ(folder.last()->global_step, 9);
@@ -76,7 +77,7 @@ TEST(RunFolder, AFailedSaveLeavesNothing) {
   EXPECT_THROW(folder.save(2, {}, {}, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
   ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 1);
-  EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 2);  // and the lock
 }
 
 TEST(RunFolder, CleansUpAndKeepsTheLast) {

@@ -24,6 +24,7 @@
 #include "command.h"
 #include "graft/version.h"
 #include "io/format/atomic_file.h"
+#include "output_folder.h"
 #include "support/remove_folder.h"
 
 namespace graft::cli {
@@ -142,13 +143,6 @@ Settings settings_of(const BenchFlags& flags, const fs::path& scratch) {
   return settings;
 }
 
-/// Paths that cannot be written are found before an hour of measuring, not after it.
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const auto folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder)) throw Error("[bench] " + path + ": there is no folder " + folder.string());
-}
-
 int64_t errors_in(const ordered_json& document) {
   int64_t count = 0;
   for (const auto& row : document["rows"])
@@ -176,7 +170,7 @@ void draw(const BenchFlags& flags) {
   if (flags.chart.empty()) throw WrongUsage("results are read for a picture: give --chart OUT.svg, too");
   if (flags.files.empty())
     throw WrongUsage("--chart draws results: give files that `graft bench --json` wrote, before --only");
-  check_writable(flags.chart);
+  refuse_unwritable(flags.chart);
   std::vector<ordered_json> documents;
   documents.reserve(flags.files.size());
   for (const auto& file : flags.files) documents.push_back(read_results(file));
@@ -187,7 +181,8 @@ void run(const BenchFlags& flags) {
   if (flags.worker) return serve();
   if (!flags.chart.empty() || !flags.files.empty()) return draw(flags);
   const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model, flags.device), flags.only);
-  for (const auto& path : {flags.html, flags.json}) check_writable(path);
+  // Not after an hour of measuring.
+  for (const auto& path : {flags.html, flags.json}) refuse_unwritable(path);
   if (flags.list) return list(rows, flags);
   for (const auto& row : rows) require_device(row.place.device);
   const InterruptGuard guard;

@@ -14,6 +14,7 @@
 #include "graft/error.h"
 #include "interrupt.h"
 #include "io/format/atomic_file.h"
+#include "output_folder.h"
 #include "prompts.h"
 #include "support/counted.h"
 
@@ -62,6 +63,7 @@ class Chat {
         form_(ChatTemplate::from_pretrained(flags.model.model)),
         tokenizer_(tokenizer_of(flags.model.model)),
         conversation_(form_, tokenizer_, flags.system) {
+    refuse_unwritable(flags.report);
     if (config_.num_beams > 1 || config_.num_return_sequences > 1)
       throw WrongUsage(
           "an answer comes token by token: num_beams and num_return_sequences are for `graft generate`");

@@ -7,6 +7,8 @@
 #include "flags.h"
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
+#include "io/format/hub_cache.h"
+#include "output_folder.h"
 #include "support/log.h"
 
 namespace graft::cli {
@@ -21,7 +23,7 @@ struct CombineFlags {
 };
 
 /// What needs the base's weights, too.
-void with_base(const CombineFlags& flags, const std::vector<AdapterSpec>& specs) {
+void with_base(const CombineFlags& flags, const std::vector<AdapterSpec>& specs, const OutputFolder& output) {
   PeftModel peft(AutoModelForAny::from_pretrained(flags.model));
   std::vector<std::string> names;
   std::vector<double> weights;
@@ -34,16 +36,18 @@ void with_base(const CombineFlags& flags, const std::vector<AdapterSpec>& specs)
   }
   std::string result = "combined";
   while (std::find(names.begin(), names.end(), result) != names.end()) result += "+";
+  at::manual_seed(flags.seed);
   peft.add_weighted_adapter(names, weights, result, flags.options);
-  peft.save_adapter(flags.output, result);
+  output.fill([&](const fs::path& folder) { peft.save_adapter(folder, result); });
 }
 
 void run(const CombineFlags& flags) {
   const auto specs = adapter_specs(flags.adapters, /*weighted=*/true);
   std::vector<adapters::WeightedSource> sources;
+  for (const auto& spec : specs) refuse_overwriting(flags.output, spec.dir);
+  const OutputFolder output(flags.output);
   for (const auto& spec : specs) {
-    refuse_overwriting(flags.output, spec.dir);
-    const auto file = Checkpoint::open(spec.dir, "adapter_model");
+    const auto file = Checkpoint::open(io::local_path(spec.dir), "adapter_model");
     NamedTensors tensors;
     for (const auto& name : file.names()) tensors.emplace_back(name, file.tensor(name));
     sources.push_back({spec.name, AdapterConfig::from_pretrained(spec.dir), std::move(tensors), spec.weight});
@@ -52,12 +56,14 @@ void run(const CombineFlags& flags) {
       log_warning("[combine] \"" + sources.front().name + "\" was made for \"" + base(sources.front()) +
                   "\" and \"" + spec.name + "\" for \"" + base(sources.back()) + "\"");
   }
+  if (!flags.model.empty()) return with_base(flags, specs, output);
   at::manual_seed(flags.seed);
-  if (!flags.model.empty()) return with_base(flags, specs);
   const auto combined = adapters::combine(sources, flags.options);
-  save_checkpoint(flags.output, combined.tensors, {{"format", "pt"}}, 50'000'000'000, "adapter_model");
-  io::write_file_atomically(fs::path(flags.output) / "adapter_config.json",
-                            combined.config.with("inference_mode", "true").dump());
+  output.fill([&](const fs::path& folder) {
+    save_checkpoint(folder, combined.tensors, {{"format", "pt"}}, 50'000'000'000, "adapter_model");
+    io::write_file_atomically(folder / "adapter_config.json",
+                              combined.config.with("inference_mode", "true").dump());
+  });
 }
 
 }  // namespace
@@ -74,8 +80,10 @@ void add_combine(CLI::App& app) {
       ->check(CLI::IsMember({"linear", "cat", "svd", "ties", "ties_svd", "dare_linear", "dare_ties",
                              "dare_linear_svd", "dare_ties_svd", "magnitude_prune", "magnitude_prune_svd"}))
       ->required();
-  command->add_option("--model", flags->model,
-                      "Load this base model: DoRA needs its weights to measure magnitudes");
+  command->add_option(
+      "--model", flags->model,
+      "Load this base model: DoRA needs its weights to measure magnitudes, and with it dare drops "
+      "what PEFT drops for the same seed");
   command->add_option("--svd-rank", flags->options.svd_rank,
                       "Give the result this rank (default: the largest)");
   command->add_option("--svd-clamp", flags->options.svd_clamp,

@@ -12,6 +12,7 @@
 #include "graft/error.h"
 #include "graft/process_group.h"
 #include "io/dtype_names.h"
+#include "io/format/hub_cache.h"
 #include "progress.h"
 #include "support/log.h"
 
@@ -22,12 +23,8 @@ namespace {
 
 /// Paths differ from machine to machine: the last name decides.
 void warn_of_other_base(const AdapterConfig& config, const std::string& base, const std::string& name) {
-  const auto last = [](const std::string& path) {
-    const auto clean = fs::path(path).lexically_normal();
-    return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
-  };
   const auto wanted = config.string("base_model_name_or_path");
-  if (!wanted.empty() && last(wanted) != last(fs::absolute(base).string()))
+  if (!wanted.empty() && io::model_name(wanted) != io::model_name(fs::absolute(base)))
     log_warning("[adapters] \"" + name + "\" was made for \"" + wanted + "\", and the model is \"" + base +
                 "\"");
 }
@@ -44,8 +41,10 @@ std::vector<std::string> used(const std::vector<std::string>& names, const PeftM
 
 void ModelFlags::add_to(CLI::App& command, bool positional) {
   command
-      .add_option(positional ? "model,--model" : "--model", model,
-                  "Load this model: a folder with config.json and safetensors, or a .gguf file")
+      .add_option(
+          positional ? "model,--model" : "--model", model,
+          "Load this model: a folder with config.json and safetensors, a .gguf file, or org/name of what is "
+          "in the Hugging Face cache")
       ->required();
   command.add_option("--dtype", dtype, "Load the weights in this dtype (default: the checkpoint's)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));

@@ -13,6 +13,7 @@
 #include "graft/safetensors.h"
 #include "inputs.h"
 #include "io/format/atomic_file.h"
+#include "output_folder.h"
 #include "report.h"
 #include "runtime/memory_meter.h"
 
@@ -112,6 +113,7 @@ double seconds(const std::function<void()>& body) {
 
 void run(const ForwardFlags& flags) {
   flags.compile.options();  // wrong ones before anything is loaded
+  for (const auto& path : {flags.output, flags.report}) refuse_unwritable(path);
   const auto model = flags.model.load();
   const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
   if (!peft)

@@ -16,6 +16,7 @@
 #include "graft/safetensors.h"
 #include "inputs.h"
 #include "io/format/atomic_file.h"
+#include "output_folder.h"
 #include "prompts.h"
 #include "report.h"
 
@@ -134,6 +135,7 @@ class Generation {
   explicit Generation(const GenerateFlags& flags)
       : flags_(flags), config_(flags.generation.config(flags.model.model)) {
     flags.compile.options();  // wrong ones before anything is loaded
+    for (const auto& path : {flags.output, flags.report}) refuse_unwritable(path);
     config_.speculative_sampling = flags.speculative_sampling;
     if (flags.speculative_sampling && !config_.do_sample)
       throw WrongUsage("--speculative-sampling says how to draw: give --do-sample too");

@@ -7,6 +7,7 @@
 #include "graft/error.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
+#include "io/format/hub_cache.h"
 #include "io/gguf.h"
 
 namespace graft::cli {
@@ -50,12 +51,38 @@ ordered_json describe_checkpoint(const Checkpoint& checkpoint) {
           {"tensors", tensors}};
 }
 
+/// What is asked first about an adapter, by the names of its configuration: of many methods' fields those
+/// that this one has and sets.
+ordered_json settings_of(const ordered_json& config) {
+  ordered_json settings = ordered_json::object();
+  for (const char* name :
+       {"r", "init_r", "target_r", "lora_alpha", "alpha", "oft_block_size", "num_virtual_tokens",
+        "lora_dropout", "use_dora", "use_rslora", "bias", "target_modules", "target_parameters",
+        "feedforward_modules", "modules_to_save", "task_type", "peft_version"})
+    if (const auto at = config.find(name);
+        // AdaLoRA has target_r in its place.
+        !(name == std::string_view("r") && config.contains("target_r")) && at != config.end() &&
+        !at->is_null() && *at != false && *at != 0.0 && *at != "none" && !at->empty())
+      settings[name] = *at;
+  return settings;
+}
+
+/// A list as words, an only text without quotes.
+std::string text_of(const ordered_json& value) {
+  if (value.is_string()) return value;
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const auto& each : value) text += (text.empty() ? "" : ", ") + text_of(each);
+  return text;
+}
+
 ordered_json describe_adapter(const fs::path& path) {
   ordered_json info{{"path", path.string()}};
   const auto config = AdapterConfig::from_pretrained(path);
   info["peft_type"] = config.peft_type();
   info["base_model"] = config.string("base_model_name_or_path");
   info["config"] = ordered_json::parse(config.dump());
+  info["settings"] = settings_of(info["config"]);
   info.update(describe_checkpoint(Checkpoint::open(path, "adapter_model")));
   return info;
 }
@@ -88,7 +115,8 @@ ordered_json describe_gguf(const fs::path& path) {
   return info;
 }
 
-ordered_json describe(const fs::path& path) {
+ordered_json describe(const fs::path& given) {
+  const auto path = io::local_path(given);
   if (fs::exists(path / "adapter_config.json")) return describe_adapter(path);
   if (const auto gguf = io::gguf_file_at(path)) return describe_gguf(*gguf);
   ordered_json info{{"path", path.string()}};
@@ -110,6 +138,7 @@ void print(const ordered_json& info) {
   if (info.contains("peft_type")) {
     line("adapter", info["peft_type"]);
     line("base model", info["base_model"]);
+    for (const auto& [name, value] : info["settings"].items()) line(name, text_of(value));
   }
   line("elements", std::to_string(info["elements"].get<int64_t>()));
   line("size", size_text(info["total_bytes"]));

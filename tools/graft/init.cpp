@@ -8,6 +8,7 @@
 #include "flags.h"
 #include "graft/error.h"
 #include "graft/peft.h"
+#include "output_folder.h"
 
 namespace graft::cli {
 namespace {
@@ -22,10 +23,11 @@ void run(const InitFlags& flags) {
   const auto config = AdapterConfig::from_pretrained(flags.config)
                           .with("base_model_name_or_path", nlohmann::json(flags.model.model).dump());
   refuse_overwriting(flags.output, flags.model.model);
+  const OutputFolder output(flags.output);
   const auto model = flags.model.load();
   at::manual_seed(flags.seed);
   const auto peft = get_peft_model(model, config);
-  peft->save_adapter(flags.output, "default");
+  output.fill([&](const std::filesystem::path& folder) { peft->save_adapter(folder, "default"); });
   const auto count = peft->get_nb_trainable_parameters();
   std::cout << "trainable params: " << count.trainable << " || all params: " << count.all << "\n";
 }

@@ -96,7 +96,11 @@ class Processes {
   void add(pid_t process, int rank) { running_[process] = rank; }
   bool any() const { return !running_.empty(); }
   bool failed() const { return status_ != 0; }
-  int status() const { return status_; }
+  bool some_ended() const { return ended_ > 0; }
+  /// Of the first that failed by itself; after a signal to all, the shell's way of saying that.
+  int status() const {
+    return failed() ? status_ : stopped_by_ > 0 && bad_after_stop_ ? 128 + stopped_by_ : 0;
+  }
 
   void send(int signal) const {
     for (const auto& [process, rank] : running_) ::kill(process, signal);
@@ -110,8 +114,10 @@ class Processes {
       if (at == running_.end()) continue;
       const auto name = "rank " + std::to_string(at->second);
       running_.erase(at);
+      ++ended_;
       const bool good = WIFEXITED(how) && WEXITSTATUS(how) == 0;
-      if (good || asked_to_end_) continue;
+      bad_after_stop_ |= !good;
+      if (good || stopped_by_ > 0) continue;
       const auto end = WIFSIGNALED(how) ? "was killed by signal " + std::to_string(WTERMSIG(how)) + " (" +
                                               strsignal(WTERMSIG(how)) + ")"
                                         : "ended with status " + std::to_string(WEXITSTATUS(how));
@@ -120,33 +126,33 @@ class Processes {
     }
   }
 
-  void asked_to_end() {
-    asked_to_end_ = true;
-    if (status_ == 0) status_ = 1;
+  void stop(int signal) {
+    if (stopped_by_ == 0) stopped_by_ = signal;
+    send(signal);
   }
 
  private:
   std::map<pid_t, int> running_;
-  int status_ = 0;
-  bool asked_to_end_ = false;
+  int status_ = 0, ended_ = 0, stopped_by_ = 0;
+  bool bad_after_stop_ = false;
 };
 
-/// Until all have ended. When one fails, the others get the time to say so themselves.
+/// Until all have ended. When one fails, the others get the time to say so themselves; after a signal they
+/// have the time that a last checkpoint takes, until one has ended or another signal comes.
 int look_after(Processes& all) {
   const auto signals = watched_signals();
   const auto grace = ProcessGroupOptions::from_environment().peer_timeout + std::chrono::seconds(10);
   std::optional<Clock::time_point> end_at;
-  int harshness = 0;
+  int harshness = 0, signals_seen = 0;
   while (all.any()) {
     const timespec second{1, 0};
     const int signal = sigtimedwait(&signals, nullptr, &second);
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
-      all.asked_to_end();
-      all.send(signal);
-      if (!end_at) end_at = Clock::now() + grace;
+      all.stop(signal);
+      if (++signals_seen > 1 && !end_at) end_at = Clock::now() + std::chrono::seconds(5);
     }
     all.collect();
-    if (all.failed() && !end_at) end_at = Clock::now() + grace;
+    if ((all.failed() || (signals_seen > 0 && all.some_ended())) && !end_at) end_at = Clock::now() + grace;
     if (end_at && Clock::now() > *end_at) {
       all.send(harshness++ == 0 ? SIGTERM : SIGKILL);
       end_at = Clock::now() + std::chrono::seconds(5);

@@ -1,6 +1,11 @@
 // The graft program. Exit status: 0 done, 1 an error in the work, 2 wrong usage.
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 #include <iostream>
 
 #include "command.h"
@@ -58,11 +63,24 @@ int run(int argc, char** argv) {
   }
 }
 
+/// Who started the program may have closed them (`>&-`): the next file that is opened would take their place,
+/// and messages would go into it.
+void open_standard_streams() {
+  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    while (::fcntl(each, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) >= 0) {
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int status = run(argc, argv);
-  std::cout.flush();
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows past `ulimit -f` is an error that is said, not the end
+  int status = run(argc, argv);
+  errno = 0;
+  if (!std::cout.flush() && status == 0)
+    status = fail(kFailed, std::string("cannot write the standard output") +
+                               (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
   std::cerr.flush();
   std::fflush(nullptr);
   // What libtorch takes down at the end of a process costs a third of a short command's time, and does

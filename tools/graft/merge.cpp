@@ -6,6 +6,9 @@
 #include "graft/error.h"
 #include "graft/peft.h"
 #include "io/format/atomic_file.h"
+#include "io/format/hub_cache.h"
+#include "io/format/mapped_file.h"
+#include "output_folder.h"
 
 namespace graft::cli {
 namespace {
@@ -23,13 +26,19 @@ void copy_companions(const fs::path& from, const fs::path& to) {
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
         "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "chat_template.jinja",
         "generation_config.json", "preprocessor_config.json"})
-    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+    if (fs::exists(from / name)) {
+      const io::MappedFile file(from / name);
+      io::AtomicFile copy(to / name);
+      copy.write(file.bytes());
+      copy.commit();
+    }
 }
 
 void run(const MergeFlags& flags) {
   const auto specs = adapter_specs(flags.adapters, /*weighted=*/true);
   refuse_overwriting(flags.output, flags.model.model);
   for (const auto& spec : specs) refuse_overwriting(flags.output, spec.dir);
+  const OutputFolder output(flags.output);
   const auto model = flags.model.load();
   PeftModel peft(model);
   std::vector<std::string> names;
@@ -39,8 +48,12 @@ void run(const MergeFlags& flags) {
     names.push_back(spec.name);
   }
   refuse_untrained(*model, &peft, "the merged model would have a part that was never trained");
-  peft.merge_and_unload({.adapter_names = names})->save_pretrained(flags.output);
-  if (fs::is_directory(flags.model.model)) copy_companions(flags.model.model, flags.output);
+  const auto merged = peft.merge_and_unload({.adapter_names = names});
+  output.fill([&](const fs::path& folder) {
+    merged->save_pretrained(folder);
+    if (const auto from = io::local_path(flags.model.model); fs::is_directory(from))
+      copy_companions(from, folder);
+  });
 }
 
 }  // namespace

@@ -20,22 +20,4 @@ std::function<void(int64_t, int64_t)> progress_bar(const std::string& label) {
   };
 }
 
-std::function<void(const TrainingStep&)> training_progress() {
-  if (!isatty(STDERR_FILENO)) return [](const TrainingStep&) {};
-  // Averages that follow a change of speed, and do not start with the compilation.
-  return [seconds = 0.0, tokens = 0.0, count = 0](const TrainingStep& step) mutable {
-    constexpr double kKeep = 0.9;
-    const bool settled = count++ > 2;
-    seconds = settled ? kKeep * seconds + (1 - kKeep) * step.seconds : step.seconds;
-    tokens = settled ? kKeep * tokens + (1 - kKeep) * static_cast<double>(step.tokens)
-                     : static_cast<double>(step.tokens);
-    const auto left = static_cast<int64_t>(seconds * static_cast<double>(step.max_steps - step.step));
-    std::fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f tokens/s  %lld:%02lld:%02lld left \033[K",
-                 static_cast<long long>(step.step), static_cast<long long>(step.max_steps), step.loss,
-                 tokens / seconds, static_cast<long long>(left / 3600),
-                 static_cast<long long>(left / 60 % 60), static_cast<long long>(left % 60));
-    if (step.step == step.max_steps) std::fprintf(stderr, "\n");
-  };
-}
-
 }  // namespace graft::cli

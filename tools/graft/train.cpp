@@ -1,5 +1,5 @@
 // graft train: fine-tunes an adapter, or a whole model.
-#include <ATen/Context.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <iostream>
@@ -10,9 +10,12 @@
 #include "graft/error.h"
 #include "graft/trainer.h"
 #include "io/format/atomic_file.h"
-#include "progress.h"
-#include "report.h"
+#include "output_folder.h"
 #include "runtime/memory_meter.h"
+#include "stop_signals.h"
+#include "support/counted.h"
+#include "train_output.h"
+#include "training_lines.h"
 
 namespace graft::cli {
 namespace {
@@ -24,7 +27,7 @@ struct TrainFlags {
   std::string adapter, adapter_config, data, tokens, eval_data, output, report;
   JsonlOptions rows;
   bool full = false, resume = false, eval_on_start = false;
-  int64_t ddp_timeout = 1800;
+  int64_t logging_steps = 0, ddp_timeout = 1800;
   CLI::App* command = nullptr;
 };
 
@@ -58,57 +61,6 @@ Subject load(const TrainFlags& flags) {
   return subject;
 }
 
-nlohmann::ordered_json report_of(const TrainOutput& out, const PreTrainedModel& model, int64_t peak) {
-  nlohmann::ordered_json report{{"architecture", model.architecture()}};
-  report["first_call_s"] = nullptr;
-  report["compile_s"] = counters().compile_seconds;
-  report["median_ms"] = nullptr;
-  report["min_ms"] = nullptr;
-  if (!out.step_seconds.empty()) report["first_call_s"] = out.step_seconds[0];
-  // The first two steps are checked against eager where the model is compiled.
-  if (out.step_seconds.size() > 2) {
-    std::vector<double> times(out.step_seconds.begin() + 2, out.step_seconds.end());
-    std::sort(times.begin(), times.end());
-    report["median_ms"] = 1e3 * times[times.size() / 2];
-    report["min_ms"] = 1e3 * times.front();
-  }
-  add_counters(report);
-  report["peak_bytes"] = held_bytes(model) + peak;
-  report["global_step"] = out.global_step;
-  report["training_loss"] = out.training_loss;
-  report["losses"] = out.losses;
-  if (out.best_step) report["best_step"] = *out.best_step;
-  if (out.stopped_early) report["stopped_early"] = true;
-  return report;
-}
-
-nlohmann::ordered_json to_json(const EvalMetrics& metrics) {
-  nlohmann::ordered_json json{{"loss", metrics.loss}};
-  if (metrics.perplexity) json["perplexity"] = *metrics.perplexity;
-  if (metrics.accuracy) json["accuracy"] = *metrics.accuracy;
-  json["items"] = metrics.items;
-  return json;
-}
-
-/// Of all processes, by rank: what they `held` between steps, and the most. Nothing where none has a share
-/// only.
-nlohmann::ordered_json base_memory_of(const Trainer& trainer, int64_t held, ProcessGroup& group) {
-  const auto mine = trainer.base_memory();
-  if (mine.whole == 0) return nullptr;
-  nlohmann::ordered_json report{
-      {"whole", mine.whole}, {"held", nlohmann::json::array()}, {"peak", nlohmann::json::array()}};
-  for (const auto& each : group.all_gather(at::tensor({held, mine.peak}))) {
-    report["held"].push_back(each[0].item<int64_t>());
-    report["peak"].push_back(each[1].item<int64_t>());
-  }
-  return report;
-}
-
-void print(const char* what, const nlohmann::ordered_json& metrics) {
-  for (const auto& [name, value] : metrics.items()) std::cout << what << " " << name << ": " << value << "\n";
-  std::cout << std::flush;
-}
-
 std::shared_ptr<const TrainingData> read_data(const std::string& path, bool tokens, const TrainFlags& flags,
                                               const PreTrainedModel& model) {
   return tokens ? read_tokens(path) : read_jsonl(path, model, flags.model.model, flags.rows);
@@ -124,6 +76,8 @@ void check(const TrainFlags& flags) {
   if (const int given = !flags.adapter.empty() + !flags.adapter_config.empty() + flags.full; given != 1)
     throw WrongUsage("give one of --adapter, --adapter-config and --full: what is to be trained");
   refuse_overwriting(flags.output, flags.model.model);
+  if (flags.arguments.save_strategy != "steps" && flags.command->count("--save-steps") > 0)
+    throw WrongUsage("--save-steps is for --save-strategy steps");
   if (flags.eval_data.empty() && flags.arguments.eval_steps > 0)
     throw WrongUsage("--eval-steps needs --eval-data");
   if (flags.eval_data.empty() && flags.eval_on_start) throw WrongUsage("--eval-on-start needs --eval-data");
@@ -136,7 +90,16 @@ void check(const TrainFlags& flags) {
   }
 }
 
-void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
+/// The signal that stopped any of the processes; 0: the run came to its end.
+int stopped_by(const TrainOutput& out, int64_t max_steps, ProcessGroup& group) {
+  int64_t most = 0;
+  for (const auto& each : group.all_gather(at::scalar_tensor(int64_t{StopSignals::seen()}, at::kLong)))
+    most = std::max(most, each.item<int64_t>());
+  return out.global_step < max_steps ? static_cast<int>(most) : 0;
+}
+
+/// The status to end with.
+int train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   flags.arguments.compile = flags.compile.options();
   flags.arguments.output_dir = flags.output;
   flags.arguments.processes = group;
@@ -144,6 +107,11 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   // One pass: the file's first dimension is called steps.
   if (!flags.tokens.empty() && flags.command->count("--num-train-epochs") == 0)
     flags.arguments.num_train_epochs = 1;
+  std::optional<OutputFolder> output;
+  if (group->is_main()) {
+    output.emplace(flags.output);
+    refuse_unwritable(flags.report);
+  }
   const auto subject = load(flags);
   int64_t skipped = 0;
   flags.rows.seed = flags.arguments.seed;
@@ -158,24 +126,32 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   }
   MemoryMeter meter;
   auto trainer = subject.trainer(flags.arguments, data);
-  const auto progress = group->is_main() ? training_progress() : [](const TrainingStep&) {};
   int64_t held = 0;  // of the frozen weights, between steps
-  trainer.on_step([&, show = progress, done = 0](const TrainingStep& step) mutable {
-    show(step);
+  trainer.on_step([&, done = 0](const TrainingStep& step) mutable {
     held = std::max(held, trainer.base_memory().held);
     // The first two steps of a compiled model are its checks, which hold all twice: what counts comes after.
     if (++done == 2 && step.step < step.max_steps) meter.start_again();
   });
+  if (group->is_main()) trainer.add_callback(std::make_shared<TrainingLines>(flags.logging_steps));
+  trainer.add_callback(std::make_shared<StopOnSignal>());
   trainer.evaluate_on(eval_data);
   std::optional<EvalMetrics> before;
   if (flags.eval_on_start) {
     before = trainer.evaluate(*eval_data);
     if (group->is_main()) print("eval before", to_json(*before));
   }
-  const auto out = trainer.train(flags.resume);
+  TrainOutput out;
+  {
+    const StopSignals signals(group->is_main());
+    out = trainer.train(flags.resume);
+    if (const int signal = stopped_by(out, trainer.max_steps(), *group); signal != 0) {
+      if (group->is_main()) say_how_to_resume(flags.output, out, trainer.max_steps(), signal);
+      return 128 + signal;  // as a shell says it
+    }
+  }
   const auto peak = meter.peak();
   const auto base = base_memory_of(trainer, held, *group);
-  if (group->is_main()) trainer.save_model(flags.output);
+  if (output) output->fill([&](const std::filesystem::path& folder) { trainer.save_model(folder); });
   auto report = report_of(out, *subject.model, peak);
   report["skipped_rows"] = skipped;
   if (!base.is_null()) {
@@ -185,23 +161,27 @@ void train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   }
   if (before) report["eval_before"] = to_json(*before);
   if (eval_data) report["eval"] = to_json(trainer.evaluate(*eval_data));
-  if (!group->is_main()) return;
+  if (!group->is_main()) return 0;
   if (!flags.report.empty()) io::write_file_atomically(flags.report, report.dump(2) + "\n");
-  std::cout << "trained " << out.global_step << " steps, mean loss " << out.training_loss << "; "
+  print_end(flags.arguments, out, trainer.max_steps());
+  std::cout << "trained " << counted(out.global_step, "step") << ", mean loss " << out.training_loss << "; "
             << (flags.full ? "the model" : "the adapter") << " is in " << flags.output << "\n";
   if (eval_data) print("eval", report["eval"]);
+  return 0;
 }
 
 void run(const TrainFlags& flags) {
   check(flags);
   const auto group = connect(flags);
+  int status = 0;
   try {
-    train(flags, group);
+    status = train(flags, group);
     group->barrier();  // nobody leaves before all is written
   } catch (const std::exception& error) {
     group->fail(error.what());
     throw;
   }
+  if (status != 0) throw Failed(status);
 }
 
 void add_arguments(CLI::App& command, TrainingArguments& a) {
@@ -241,6 +221,9 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   command.add_flag("--fp16", a.fp16, "Run the forward pass in float16, with the loss scaled")
       ->group(group)
       ->excludes("--bf16");
+  option("--save-strategy", a.save_strategy,
+         "Save checkpoints never, every --save-steps steps, or after each epoch")
+      ->check(CLI::IsMember({"no", "steps", "epoch"}));
   option("--save-steps", a.save_steps, "Save a checkpoint every N steps, in --output; 0: save none");
   command.add_option("--save-total-limit", a.save_total_limit, "Keep only the last N checkpoints")
       ->group(group);
@@ -275,8 +258,8 @@ void add_train(CLI::App& app) {
   command->add_flag("--full", flags->full, "Train all weights of the model");
   command->add_option(
       "--data", flags->data,
-      "Train on this JSONL file: rows with input_ids [, labels], text, or prompt and completion; for a "
-      "classifier with label");
+      "Train on this JSONL file: rows with input_ids [, labels], text, messages, or prompt and completion; "
+      "for a classifier with label");
   command->add_option("--tokens", flags->tokens,
                       "Train on the batches of this safetensors file in order: input_ids [steps, batch, seq] "
                       "[, labels, ...]");
@@ -294,6 +277,12 @@ void add_train(CLI::App& app) {
   command->add_option("--output", flags->output, "Write the adapter or the model to this folder")->required();
   command->add_option("--report", flags->report, "Write losses, times and counters to this file as JSON");
   command->add_flag("--resume", flags->resume, "Go on from the last checkpoint in --output");
+  command
+      ->add_option(
+          "--logging-steps", flags->logging_steps,
+          "Print a line every N steps (default: at a terminal one that changes, else about every ten "
+          "seconds)")
+      ->check(CLI::PositiveNumber);
   add_arguments(*command, flags->arguments);
   command
       ->add_option("--per-device-train-batch-size", flags->rows.batch_size,

@@ -7,9 +7,6 @@
 #include <chrono>
 #include <system_error>
 
-#include "graft/error.h"
-#include "io/format/quote.h"
-
 namespace graft::io {
 namespace {
 
@@ -72,10 +69,9 @@ uint32_t crc32c(std::string_view bytes) {
 
 EventFile::EventFile(const std::filesystem::path& dir) {
   std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  path_ = dir / ("events.out.tfevents." + std::to_string(static_cast<int64_t>(now())) + ".graft." +
-                 std::to_string(::getpid()));
-  file_.open(path_, std::ios::binary | std::ios::app);
+  std::filesystem::create_directories(dir, error);  // opening the file says what is wrong
+  file_ = AppendFile(dir / ("events.out.tfevents." + std::to_string(static_cast<int64_t>(now())) + ".graft." +
+                            std::to_string(::getpid())));
   write(double_field(kWallTime, now()) + bytes_field(kFileVersion, "brain.Event:2"));
 }
 
@@ -89,9 +85,7 @@ void EventFile::add(int64_t step, const std::vector<std::pair<std::string, doubl
 
 void EventFile::write(const std::string& event) {
   const auto length = little_endian(static_cast<uint64_t>(event.size()));
-  file_ << length << little_endian(masked(crc32c(length))) << event << little_endian(masked(crc32c(event)))
-        << std::flush;
-  if (!file_) throw IoError("[train] cannot write " + quote_path(path_));
+  file_.add(length + little_endian(masked(crc32c(length))) + event + little_endian(masked(crc32c(event))));
 }
 
 }  // namespace graft::io

@@ -5,11 +5,12 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "io/format/append_file.h"
 
 namespace graft::io {
 
@@ -26,8 +27,7 @@ class EventFile {
  private:
   void write(const std::string& event);
 
-  std::filesystem::path path_;
-  std::ofstream file_;
+  AppendFile file_;
 };
 
 }  // namespace graft::io

@@ -1,0 +1,196 @@
+"""`graft train` as a tool of every day: what it says, signals, two runs in one folder, checkpoints when they are asked for, a run that is resumed as another."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from programs import GRAFT
+from test_train_command import SMALL, Train, fails, models, train  # noqa: F401 (the fixtures)
+
+LONG = 20000  # steps; nobody waits for their end
+CONSTANT = ("--lr-scheduler-type", "constant")
+
+
+@pytest.fixture(scope="module")
+def long(models):  # noqa: F811
+    path = models / "long.safetensors"
+    save_file({"input_ids": torch.randint(3, 40, (LONG, 1, 4))}, path)
+    return ("--adapter-config", models / "lora.json", "--tokens", path)
+
+
+class Running:
+    """A run in a process of its own, at work."""
+
+    def __init__(self, train, *flags, steps=3, before=None):  # noqa: F811
+        words = [GRAFT, "train", "--model", train.models / "lm", "--output", train.out, *flags]
+        self.out = train.out
+        self.process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=before)
+        deadline = time.time() + 60
+        while self.steps() < steps:
+            assert self.process.poll() is None and time.time() < deadline, self.process.communicate()[1]
+            time.sleep(0.005)
+
+    def steps(self):
+        """Done so far; -1: the run has not begun."""
+        try:
+            return (self.out / "metrics.jsonl").read_text().count("\n")
+        except OSError:
+            return -1
+
+    def send(self, what):
+        self.process.send_signal(what)
+
+    def end(self):
+        output, errors = self.process.communicate(timeout=60)
+        return subprocess.CompletedProcess([], self.process.returncode, output, errors)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_lines_where_nobody_watches(train):  # noqa: F811
+    done = train(*train.tokens(), "--logging-steps", 2)
+    lines = re.findall(r"step (\d)/6  loss (\S+)  learning rate (\S+)  \d+ tokens/s  0:00:\d\d left\n", done.stderr)
+    steps = [json.loads(line) for line in (train.out / "metrics.jsonl").read_text().splitlines()]
+    assert [line[0] for line in lines] == ["2", "4", "6"], done.stderr
+    for line, step in zip(lines, steps[1::2]):
+        assert float(line[1]) == pytest.approx(step["loss"], abs=1e-4) and float(line[2]) == pytest.approx(step["learning_rate"], rel=1e-2, abs=1e-12)
+    shutil.rmtree(train.out)
+    done = train(*train.tokens())
+    assert [line[5] for line in done.stderr.splitlines()] == ["1", "6"], done.stderr  # the first, the last; ten seconds have not passed
+
+
+def test_evaluations_are_said(train):  # noqa: F811
+    flags = (*train.tokens(), "--eval-data", train.models / "tokens.safetensors", "--eval-steps", 2)
+    done = train(*flags, "--learning-rate", 0.01)
+    steps = [json.loads(line) for line in (train.out / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [step for step in steps if "eval_loss" in step]
+    said = re.findall(r"step (\d)/6  evaluation: loss (\S+)  perplexity (\S+)  accuracy (\S+)(  \(the best so far\))?\n", done.stderr)
+    assert [line[0] for line in said] == ["2", "4", "6"], done.stderr
+    best = float("inf")
+    for line, step in zip(said, evaluated):
+        assert float(line[1]) == pytest.approx(step["eval_loss"], abs=1e-4) and float(line[3]) == pytest.approx(step["eval_accuracy"], abs=1e-4)
+        assert bool(line[4]) == (step["eval_loss"] < best)
+        best = min(best, step["eval_loss"])
+    last = min(evaluated, key=lambda step: step["eval_loss"])
+    assert re.search(rf"best evaluation: loss \S+ after step {last['step']}\n", done.stdout), done.stdout
+
+
+def test_an_early_end_is_said(train):  # noqa: F811
+    done = train(*train.tokens(), "--eval-data", train.models / "tokens.safetensors", "--eval-steps", 1, "--learning-rate", 1e-30,
+                 "--early-stopping-patience", 2)
+    assert done.returncode == 0, done.stderr
+    assert "stopped early, after step 3 of 6: 2 evaluations in a row had no lower loss\nbest evaluation: loss" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("what", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_end(train, long, what):  # noqa: F811
+    running = Running(train, *long, *CONSTANT)
+    running.send(what)
+    done = running.end()
+    assert done.returncode == 128 + what, done.stderr
+    said = re.search(rf"stopping after this step.*\ngraft: stopped by {what.name} after step (\d+) of {LONG}; checkpoint-(\d+) is in \S+. "
+                     "Give the same command with --resume to go on\n", done.stderr)
+    assert said and said[1] == said[2], done.stderr
+    step = int(said[1])
+    assert names(train.out) == [f"checkpoint-{step}", "metrics.jsonl", "report.html", "runs"]
+    end = ("--max-steps", step + 3, *CONSTANT)
+    done = train(*long, *end, "--resume")
+    assert done.returncode == 0 and f"resumed after step {step} of {step + 3}" in done.stderr, done.stderr
+    resumed = (train.out / "adapter_model.safetensors").read_bytes()
+    train.out = train.folder / "whole"
+    assert train(*long, *end).returncode == 0
+    assert (train.out / "adapter_model.safetensors").read_bytes() == resumed
+
+
+def test_a_second_signal_ends_at_once(train, long):  # noqa: F811
+    running = Running(train, *long, "--gradient-accumulation-steps", LONG, steps=0)  # one step of twenty seconds
+    time.sleep(1)  # it is in it by now
+    running.send(signal.SIGINT)
+    assert "stopping after this step" in running.process.stderr.readline()
+    time.sleep(0.3)
+    running.send(signal.SIGTERM)
+    start = time.time()
+    assert running.end().returncode == -signal.SIGTERM and time.time() - start < 5
+    assert not list(train.out.glob("*checkpoint*"))
+
+
+def test_a_signal_that_is_ignored_stays_so(train, long):  # noqa: F811
+    """As a shell starts what runs in the background: Ctrl-C is for others."""
+    running = Running(train, *long, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    running.send(signal.SIGINT)
+    time.sleep(0.3)
+    assert running.process.poll() is None
+    running.send(signal.SIGTERM)
+    done = running.end()
+    assert done.returncode == 128 + signal.SIGTERM and "SIGINT" not in done.stderr, done.stderr
+
+
+def test_one_run_in_a_folder(train, long):  # noqa: F811
+    running = Running(train, *long)
+    try:
+        fails(train(*train.tokens()), 1, "[output] another run of graft writes into", f"(process {running.process.pid} on ", "choose another folder")
+        init = subprocess.run([GRAFT, "init", "--model", train.models / "lm", "--adapter-config", train.models / "lora.json", "--output", train.out],
+                              capture_output=True, text=True)
+        fails(init, 1, "another run of graft writes into")
+        assert running.process.poll() is None
+    finally:
+        running.send(signal.SIGKILL)
+        running.end()
+    assert (train.out / ".graft-lock").exists() and not (train.out / "adapter_model.safetensors").exists()
+    done = train(*train.tokens())
+    assert done.returncode == 0, done.stderr  # a killed run's lock is none
+    assert not (train.out / ".graft-lock").exists()
+
+
+@pytest.mark.parametrize("flags, steps", [
+    (("--save-strategy", "no"), []), (("--save-strategy", "epoch"), [3, 6, 9]), (("--save-strategy", "steps", "--save-steps", 4), [4, 8]), ((), []),
+])
+def test_when_checkpoints_are_saved(train, flags, steps):  # noqa: F811
+    save_file({"input_ids": torch.randint(3, 40, (3, 2, 5))}, train.folder / "three.safetensors")
+    done = train("--adapter-config", train.models / "lora.json", "--tokens", train.folder / "three.safetensors", "--num-train-epochs", 3, *flags)
+    assert done.returncode == 0, done.stderr
+    assert sorted(int(path.name.split("-")[1]) for path in train.out.glob("checkpoint-*")) == steps
+
+
+@pytest.mark.parametrize("strategy", ["epoch", "no"])
+def test_save_steps_would_be_ignored(train, strategy):  # noqa: F811
+    fails(train(*train.tokens(), "--save-strategy", strategy, "--save-steps", 4), 2, "--save-steps is for --save-strategy steps")
+
+
+def test_another_base_is_refused(train):  # noqa: F811
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    torch.manual_seed(1)
+    other, moved = train.folder / "other", train.folder / "moved"
+    LlamaForCausalLM(LlamaConfig(**SMALL)).save_pretrained(other)
+    shutil.copytree(train.models / "lm", moved)
+    before = (train.out / "checkpoint-6" / "adapter_model.safetensors").read_bytes()
+    fails(train(*train.tokens(), "--resume", "--max-steps", 7, model=other), 1, "the base model is not the one that")
+    fails(train(*train.tokens(), "--resume", "--max-steps", 6, "--dtype", "bfloat16"), 1, "the base model is not the one that", "another dtype")
+    assert (train.out / "checkpoint-6" / "adapter_model.safetensors").read_bytes() == before
+    assert train(*train.tokens(), "--resume", model=moved).returncode == 0
+
+
+def test_what_differs_is_said(train):  # noqa: F811
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    save_file({"input_ids": torch.randint(3, 40, (7, 2, 5))}, train.folder / "seven.safetensors")
+    done = train("--adapter-config", train.models / "lora.json", "--tokens", train.folder / "seven.safetensors", "--resume", "--weight-decay", 0.5)
+    assert done.returncode == 0, done.stderr
+    for words in ("batches_per_epoch is 7 and was 6", "the first batch is another one", "max_steps is 7 and was 6", "weight_decay is 0.5 and was 0.0"):
+        assert words in done.stderr, done.stderr
+    done = train(*train.tokens(), "--resume", "--save-steps", 3)
+    assert done.returncode == 0 and "and was" not in done.stderr, done.stderr
+    config = train.folder / "other.json"
+    config.write_text('{"peft_type": "LORA", "r": 4, "target_modules": ["v_proj"]}')
+    fails(train("--adapter-config", config, "--tokens", train.models / "tokens.safetensors", "--resume"), 1,
+          '"r" is 4 and was 2, "target_modules" is ["v_proj"] and was ["q_proj"]')
