@@ -12,7 +12,7 @@ STARTED := $(shell date +%s)
 help:
 	@sed -n '1s/^# //p' Makefile
 
-$(STAMP): scripts/setup.sh scripts/fetch_data.sh requirements.txt
+$(STAMP): scripts/setup.sh scripts/fetch_data.sh requirements.txt requirements-scikit-learn.txt
 	@scripts/setup.sh
 setup: $(STAMP)
 

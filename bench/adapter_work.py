@@ -32,19 +32,35 @@ def loaded_model(request, trainable):
     """With all adapters of the row, the first of them active."""
     # PEFT trains no prompt that was loaded; what it loads then, the embeddings themselves, takes a gradient all the same.
     prompt = peft.PeftConfig.from_pretrained(file_of(request, 0)).is_prompt_learning
+    # PEFT's loss of CPT looks for "default".
+    name = "default" if request["adapter"]["peft_type"] == "CPT" else "adapter0"
     model = peft.PeftModel.from_pretrained(
-        work.base_model(request), file_of(request, 0), adapter_name="adapter0", is_trainable=trainable and not prompt)
+        work.base_model(request), file_of(request, 0), adapter_name=name, is_trainable=trainable and not prompt)
     if prompt and trainable:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith("prompt_encoder."))
     return model
 
 
+# What graft trains of a prompt, by its names; loaded ones are the embeddings themselves to PEFT.
+def of_prompt(encoder, kind):
+    embeddings = getattr(encoder, "embedding", None)
+    if kind == "MULTITASK_PROMPT_TUNING":
+        return {"prompt_embeddings": embeddings.weight.grad, "prefix_task_cols": encoder.prefix_task_cols.grad, "prefix_task_rows": encoder.prefix_task_rows.grad}
+    if kind == "CPT":  # format tokens do not move
+        moves = torch.tensor(encoder.config.cpt_tokens_type_mask) % 4 != 0
+        return {"prompt_encoder.delta_embedding.weight": embeddings.weight.grad * moves[:, None].to(embeddings.weight.device)}
+    if kind == "CARTRIDGE":
+        return {"prompt_encoder.trainable_embedding": encoder.trainable_embedding.grad}
+    return {"prompt_embeddings": embeddings.weight.grad}
+
+
 def gradients(model):
     """By the names of the adapter's file: PEFT's own function renames the gradients as it renames the tensors."""
     name = model.active_adapter
     if model.active_peft_config.is_prompt_learning:
-        return {"grad.prompt_embeddings": model.prompt_encoder[name].embedding.weight.grad}
+        found = of_prompt(model.prompt_encoder[name], model.active_peft_config.peft_type.value)
+        return {"grad." + key: value for key, value in found.items()}
     parameters = model.named_parameters(remove_duplicate=False)  # what layers share is saved under another name than the first
     named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
     state = {k: named.get(k, torch.tensor(float("nan"))) for k in model.state_dict()}

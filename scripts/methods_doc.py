@@ -22,6 +22,7 @@ NAMES = {
     "shira": "SHiRA", "road": "RoAd", "c3a": "C3A", "hira": "HiRA", "tokens": "trainable tokens", "prompt": "prompt tuning",
     "prefix": "prefix tuning", "p_tuning": "P-tuning", "delora": "DeLoRA", "beft": "BEFT", "gralora": "GraLoRA", "deft": "DEFT", "pvera": "PVeRA",
     "glora": "GLoRA", "waveft": "WaveFT", "supertuning": "Super-Tuning", "peanut": "PEANuT", "frod": "FRoD", "osf": "OSF", "unilora": "Uni-LoRA", "psoft": "PSOFT", "tinylora": "TinyLoRA", "lily": "Lily",
+    "adamss": "AdaMSS", "poly": "POLY", "adaption": "adaption prompts", "multitask": "multitask prompt tuning", "cpt": "CPT", "cartridge": "cartridges",
 }
 INTRODUCTION = """# What each method can do
 

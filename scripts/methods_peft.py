@@ -36,8 +36,7 @@ class Method:
         config = dict(row["adapter"])
         self.kind = peft.PEFT_TYPE_TO_CONFIG_MAPPING[config.pop("peft_type")]
         torch.manual_seed(3)
-        ids = row["inputs"]["input_ids"]
-        self.ids = torch.randint(ids["below"], ids["shape"])
+        self.inputs = {name: torch.randint(given["below"], given["shape"]) for name, given in row["inputs"].items()}
         self.files = [folder / "first", folder / "second"]
         for seed, path in enumerate(self.files, 1):
             torch.manual_seed(seed)
@@ -49,9 +48,9 @@ class Method:
             model.save_pretrained(path)
         self.prompt = model.active_peft_config.is_prompt_learning
         with torch.no_grad():
-            self.without = self.base()(self.ids).logits
+            self.without = self.base()(self.inputs["input_ids"]).logits
             self.first, self.second = [
-                peft.PeftModel.from_pretrained(self.base(), path).eval()(self.ids).logits for path in self.files]
+                peft.PeftModel.from_pretrained(self.base(), path).eval()(**self.inputs).logits for path in self.files]
 
     def base(self):
         torch.manual_seed(0)
@@ -78,11 +77,11 @@ class Subject:
 
     def call(self, **kwargs):
         with torch.no_grad():
-            return self.function(self.method.ids, **kwargs).logits
+            return self.function(**self.method.inputs, **kwargs).logits
 
     def gradients(self, function):
         self.model.zero_grad(set_to_none=True)
-        function(self.method.ids, labels=self.method.ids).loss.backward()
+        function(**self.method.inputs, labels=self.method.inputs["input_ids"]).loss.backward()
         return {name: p.grad for name, p in self.model.named_parameters() if p.requires_grad}
 
 
@@ -207,7 +206,7 @@ class Trial:
             return "wrong"
         except Exception as error:  # whatever it is, the feature is not there
             self.on = None
-            return f"no: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            return f"no: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}".rstrip(": ")
 
 
 def outcomes(method, compiled, only=lambda feature: True):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what the build and the tests need: Debian packages and a private .venv with exact pins. Idempotent; `make` calls it when
-# this file or requirements.txt changed.
+# this file or a file of requirements changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,5 +50,8 @@ PY
 # torch first and alone: the other packages accept what is there, and none of them pulls in another build of it.
 .venv/bin/pip install -q "$(grep '^torch==' requirements.txt)"
 .venv/bin/pip install -q -r requirements.txt
+# PEFT's ADAMSS asks for scikit-learn. It lies apart, where only the tests of that method look: transformers generates otherwise
+# wherever it finds it.
+.venv/bin/pip install -q --no-deps --upgrade --target .venv/scikit-learn -r requirements-scikit-learn.txt
 scripts/fetch_data.sh
 touch .venv/.setup-done

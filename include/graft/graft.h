@@ -4,7 +4,7 @@
 //   compile.h      make a function or a module fast: compile(model), compile_regions(model)
 //   compile_step.h a whole training step as one program
 //   peft.h         adapters: get_peft_model(model, LoraConfig{...}), load_adapter(dir, name)
-//   adapter_config.h  the configuration of every adapter method, as plain structs (and weight_adapters.h)
+//   adapter_config.h  the configuration of every adapter method, as plain structs
 //   generate.h     more tokens for a prompt: generate(*model, {.input_ids = ids}, config), Decoder
 //   trainer.h      the training loop: Trainer{peft, {.learning_rate = 1e-4}, read_tokens(file)}.train()
 //   process_group.h several processes that train together: ProcessGroup::connect()

@@ -85,6 +85,8 @@ class PreTrainedModel : public torch::nn::Module {
   /// them. A call with the result as `inputs_embeds` is the call with the ids. UsageError where a model takes
   /// none.
   virtual at::Tensor input_embeddings(const at::Tensor& input_ids) const;
+  /// What the head is given, [batch, seq, width]. UsageError where an architecture has nothing of the kind.
+  virtual at::Tensor last_hidden_state(const ModelInputs& inputs);
 
   const Config& config() const { return config_; }
   /// transformers' class name, "LlamaForCausalLM".

@@ -13,7 +13,6 @@
 #include "graft/compile.h"
 #include "graft/model.h"
 #include "graft/safetensors.h"
-#include "graft/weight_adapters.h"
 
 namespace graft {
 

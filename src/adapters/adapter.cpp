@@ -8,6 +8,7 @@
 
 #include "adapters/methods/lora_variants.h"
 #include "adapters/methods/trainable_tokens.h"
+#include "adapters/mixture.h"
 #include "adapters/prompt.h"
 #include "adapters/prompt_config.h"
 #include "adapters/replacement.h"
@@ -260,6 +261,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     adapter->shared = method.shared(config, bare, source);
   }
   if (method.prompt) adapter->shared = method.prompt({config, model, source});
+  if (method.mixture) adapter->shared = method.mixture(config, model, layers, source);
   const auto build = [&](const Target& target) {
     PartBuild part{config, *target.layer, target.path, source, adapter->shared.get()};
     part.model = &model;
@@ -327,6 +329,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     add_tied("trainable_tokens", tied_tokens_part);
   }
   if (ties) check_tying(*adapter, model);
+  if (auto* mixture = as_mixture(adapter->shared)) mixture->finish(model);
   return adapter;
 }
 

@@ -35,6 +35,9 @@ class Gate {
     last_ = std::move(last);
     tasks_ = std::move(tasks);
   }
+  /// What the call's tokens take of an adapter's experts (Mixture), of all rows; undefined for other methods.
+  void tell_shares(at::Tensor shares) { shares_ = std::move(shares); }
+  const at::Tensor& shares() const { return shares_; }
   const at::Tensor& last() const { return last_; }
   const at::Tensor& tasks() const { return tasks_; }
   bool is_all() const { return !index_.defined() && !table_.defined(); }
@@ -45,7 +48,7 @@ class Gate {
 
  private:
   at::Tensor mask_over(const at::Tensor& x) const;
-  at::Tensor index_, table_, last_, tasks_;
+  at::Tensor index_, table_, last_, tasks_, shares_;
   int64_t batch_ = 0, slot_ = 0;
 };
 

@@ -9,6 +9,7 @@
 namespace graft::adapters {
 
 struct PromptBuild;
+class Mixture;
 class Prompt;
 
 /// When an adapter draws random numbers, beside what it drops out.
@@ -51,6 +52,9 @@ struct Method {
   /// Methods that are put on no layer: what they put before the input of a call. It is the adapter's
   /// `shared`.
   std::shared_ptr<Prompt> (*prompt)(const PromptBuild&) = nullptr;
+  /// What tells the parts each token's shares of their experts. It is the adapter's `shared`.
+  std::shared_ptr<Mixture> (*mixture)(const AdapterConfig&, const PreTrainedModel&,
+                                      const std::vector<Target>& layers, TensorSource&) = nullptr;
 
   Draws (*draws)(const AdapterConfig&) = nullptr;  ///< null: never
   /// It asks for `task_ids`.

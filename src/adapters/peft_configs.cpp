@@ -4,7 +4,6 @@
 
 #include "graft/adapter_config.h"
 #include "graft/error.h"
-#include "graft/weight_adapters.h"
 
 namespace graft {
 namespace {
@@ -88,7 +87,7 @@ GRAFT_CONFIG(LoraConfig, "LORA", r, target_modules, exclude_modules, lora_alpha,
              use_rslora, use_dora, lora_bias, fan_in_fan_out, init_lora_weights, rank_pattern, alpha_pattern,
              layers_to_transform, layers_pattern, modules_to_save, task_type, trainable_token_indices,
              ensure_weight_tying, alora_invocation_tokens, target_parameters, layer_replication, use_bdlora,
-             velora_config, kasa_config)
+             velora_config, kasa_config, use_qalora, qalora_group_size)
 GRAFT_CONFIG(AdaLoraConfig, "ADALORA", init_r, target_r, tinit, tfinal, deltaT, beta1, beta2, orth_reg_weight,
              total_step, target_modules, exclude_modules, lora_alpha, lora_dropout, bias, fan_in_fan_out,
              init_lora_weights, layers_to_transform, layers_pattern, modules_to_save, task_type,
@@ -171,6 +170,13 @@ GRAFT_CONFIG(OSFConfig, "OSF", effective_rank, target_modules, rank_pattern, ini
 GRAFT_CONFIG(FrodConfig, "FROD", target_modules, projection_prng_key, save_projection, frod_dropout,
              fan_in_fan_out, bias, init_weights, layers_to_transform, layers_pattern, sparse_rate,
              regularization_alpha, progressbar, modules_to_save, task_type)
+GRAFT_CONFIG(AdamssConfig, "ADAMSS", r, num_subspaces, subspace_rank, target_modules, init_weights,
+             modules_to_save, layers_to_transform, layers_pattern, use_asa, asa_target_subspaces, init_warmup,
+             final_warmup, mask_interval, asa_importance_beta, asa_uncertainty_beta, asa_schedule_exponent,
+             use_dynamic_rank, svd_threshold, random_seed, task_type)
+GRAFT_CONFIG(XLoraConfig, "XLORA", hidden_size, adapters, enable_softmax, enable_softmax_topk,
+             layerwise_scalings, xlora_depth, xlora_size, xlora_dropout_p, use_trainable_adapters,
+             softmax_temperature, top_k_lora, scaling_pass_value, global_scaling_weight, task_type)
 GRAFT_CONFIG(PolyConfig, "POLY", r, target_modules, exclude_modules, init_weights, poly_type, n_tasks,
              n_skills, n_splits, modules_to_save, task_type)
 GRAFT_CONFIG(AdaptionPromptConfig, "ADAPTION_PROMPT", target_modules, adapter_len, adapter_layers, task_type)

@@ -9,9 +9,12 @@
 
 #include "adapters/method.h"
 #include "adapters/methods/lora.h"
+#include "adapters/mixture.h"
+#include "adapters/prompt_config.h"
 #include "adapters/prompted_call.h"
 #include "graft/error.h"
 #include "models/repeated_layers.h"
+#include "nn/beside_cache.h"
 #include "support/log.h"
 
 namespace graft {
@@ -94,6 +97,12 @@ void PeftModel::State::refresh_versions() {
     if (adapter->slot && adapter->trainable && adapter->shared && adapter->shared->has_penalty())
       penalties += std::to_string(*adapter->slot) + " ";
   versions.penalties->becomes(penalties);
+  std::string mixtures;
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list)
+      if (adapter->slot && adapters::as_mixture(adapter->shared))
+        mixtures += std::to_string(*adapter->slot) + " ";
+  versions.mixtures->becomes(mixtures);
   invocations.clear();
   std::string tokens;
   for (const auto* list : {&all, &vacant})
@@ -380,10 +389,38 @@ std::shared_ptr<const Routing> PeftModel::State::by_rows(const std::vector<std::
   return by;
 }
 
+std::shared_ptr<const Routing> PeftModel::State::with_shares(const std::shared_ptr<const Routing>& by,
+                                                             const ModelInputs& inputs,
+                                                             const VirtualTokens& prompt) const {
+  read_state(versions.mixtures, "the adapters that choose among experts");
+  std::shared_ptr<Routing> with;
+  at::Tensor hidden;
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list) {
+      const auto* mixture = adapters::as_mixture(adapter->shared);
+      if (!mixture || !adapter->slot || !by->gate(*adapter->slot)) continue;
+      if (prompt.any())
+        throw UsageError("[xlora] X-LoRA does not go with virtual tokens: use the prompt without it");
+      if (!hidden.defined()) {
+        const at::NoGradGuard no_grad;
+        const nn::WithCallContext base(std::make_shared<Routing>(routing.get()));
+        auto given = adapters::without_row_data(inputs);
+        if (given.past_key_values)
+          given.past_key_values = std::make_shared<nn::BesideCache>(
+              given.past_key_values, adapters::model_size(*owner.model_, "num_layers"));
+        hidden = owner.model_->last_hidden_state(given);
+      }
+      if (!with) with = std::make_shared<Routing>(*by);
+      with->tell_shares(*adapter->slot, mixture->shares(hidden));
+    }
+  if (with) return with;
+  return by;
+}
+
 ModelOutput PeftModel::State::run(const ModelInputs& inputs, const std::shared_ptr<const Routing>& by,
                                   const RowData& rows, const VirtualTokens& prompt) const {
   const bool told = rows.last.defined() || rows.task_ids.defined();
-  const nn::WithCallContext context(told ? by->told(rows) : by);
+  const nn::WithCallContext context(with_shares(told ? by->told(rows) : by, inputs, prompt));
   auto& model = *owner.model_;
   auto out = model.forward(adapters::with_virtual_tokens(prompt, adapters::without_row_data(inputs), model));
   adapters::put_loss(prompt, inputs, out);

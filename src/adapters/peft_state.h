@@ -31,12 +31,13 @@ struct PeftModel::State {
   /// Shared with the sites; its address tells this model's routings from others'.
   std::shared_ptr<adapters::DefaultRouting> routing = std::make_shared<adapters::DefaultRouting>();
   /// Of what calls read beside the routing: the active adapters' names, what is merged, the prompt at work,
-  /// whose penalties are added, and aLoRA's invocation tokens.
+  /// whose penalties are added, who chooses among experts, and aLoRA's invocation tokens.
   struct Versions {
     std::shared_ptr<StateVersion> names = std::make_shared<StateVersion>(),
                                   merged = std::make_shared<StateVersion>(),
                                   prompt = std::make_shared<StateVersion>(),
                                   penalties = std::make_shared<StateVersion>(),
+                                  mixtures = std::make_shared<StateVersion>(),
                                   invocations = std::make_shared<StateVersion>();
   } versions;
   /// Of the slots with an aLoRA, or the place of one.
@@ -81,6 +82,11 @@ struct PeftModel::State {
   VirtualTokens virtual_tokens(const std::vector<std::string>& names, const at::Tensor& task_ids) const;
   /// UsageError for data of rows that no adapter asks for.
   RowData row_data(const ModelInputs& inputs) const;
+  /// The same routing with what each token takes of experts, where an adapter has any: the base is called
+  /// first.
+  std::shared_ptr<const adapters::Routing> with_shares(const std::shared_ptr<const adapters::Routing>& by,
+                                                       const ModelInputs& inputs,
+                                                       const VirtualTokens& prompt) const;
   /// The model with these adapters on these rows; `inputs` as the caller gave them.
   ModelOutput run(const ModelInputs& inputs, const std::shared_ptr<const adapters::Routing>& by,
                   const RowData& rows, const VirtualTokens& prompt) const;

@@ -10,11 +10,7 @@
 #include "models/architecture.h"
 
 namespace graft::adapters {
-namespace {
 
-constexpr std::string_view kSizes[] = {"num_layers", "token_dim", "num_attention_heads"};
-
-/// Where config.json may have a size, in PEFT's order.
 int64_t model_size(const PreTrainedModel& model, std::string_view field) {
   static const std::vector<std::pair<std::string_view, std::vector<std::string_view>>> spellings{
       {"num_layers", {"num_hidden_layers", "num_layers", "n_layer"}},
@@ -27,6 +23,10 @@ int64_t model_size(const PreTrainedModel& model, std::string_view field) {
   throw ConfigError("[adapters] the model's config.json does not say what \"" + std::string(field) +
                     "\" is: set it in adapter_config.json");
 }
+
+namespace {
+
+constexpr std::string_view kSizes[] = {"num_layers", "token_dim", "num_attention_heads"};
 
 /// Of one token's embedding: the hidden size, but for models that project it (OPT 350M).
 int64_t embedding_width(const PreTrainedModel& model) {

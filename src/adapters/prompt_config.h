@@ -6,6 +6,10 @@
 
 namespace graft::adapters {
 
+/// Where config.json may have a size, in PEFT's order: "num_layers", "token_dim", "num_attention_heads".
+/// ConfigError where it has none.
+int64_t model_size(const PreTrainedModel& model, std::string_view field);
+
 /// `own`: the method's fields beside those.
 std::vector<Field> prompt_fields(std::vector<Field> own);
 

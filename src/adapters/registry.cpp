@@ -1,6 +1,7 @@
 // The list of methods: one line for each pair in methods/.
 #include "adapters/method.h"
 #include "adapters/methods/adalora.h"
+#include "adapters/methods/adamss.h"
 #include "adapters/methods/adaption_prompt.h"
 #include "adapters/methods/beft.h"
 #include "adapters/methods/boft.h"
@@ -42,6 +43,7 @@
 #include "adapters/methods/vblora.h"
 #include "adapters/methods/vera.h"
 #include "adapters/methods/waveft.h"
+#include "adapters/methods/xlora.h"
 #include "graft/error.h"
 
 namespace graft::adapters {
@@ -68,6 +70,7 @@ const std::vector<Method>& methods() {
   // clang-format off
   static const std::vector<Method> all{
       adalora_method(),
+      adamss_method(),
       adaption_prompt_method(),
       beft_method(),
       boft_method(),
@@ -109,6 +112,7 @@ const std::vector<Method>& methods() {
       vblora_method(),
       vera_method(),
       waveft_method(),
+      xlora_method(),
   };
   // clang-format on
   return all;

@@ -21,7 +21,7 @@ class Routing : public nn::CallContext {
     return slot < gates_.size() && gates_[slot] ? &*gates_[slot] : nullptr;
   }
   /// The same routing for a call that says something of its rows.
-  std::shared_ptr<const Routing> told(const RowData& data) const {
+  std::shared_ptr<Routing> told(const RowData& data) const {
     auto routing = std::make_shared<Routing>(*this);
     for (size_t slot = 0; slot < gates_.size(); ++slot)
       if (auto& gate = routing->gates_[slot])
@@ -29,6 +29,7 @@ class Routing : public nn::CallContext {
                    data.task_ids);
     return routing;
   }
+  void tell_shares(size_t slot, at::Tensor shares) { gates_.at(slot)->tell_shares(std::move(shares)); }
   void set(size_t slot, Gate gate) {
     if (slot >= gates_.size()) gates_.resize(slot + 1);
     gates_[slot] = std::move(gate);

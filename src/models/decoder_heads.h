@@ -26,6 +26,7 @@ class BodyWithHead : public PreTrainedModel {
   at::Tensor input_embeddings(const at::Tensor& input_ids) const override {
     return body_->input_embeddings(input_ids);
   }
+  at::Tensor last_hidden_state(const ModelInputs& inputs) override { return hidden_states(inputs); }
 
  protected:
   BodyWithHead(const nn::Build& b, const Config& config)

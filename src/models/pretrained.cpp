@@ -185,6 +185,13 @@ at::Tensor PreTrainedModel::input_embeddings(const at::Tensor&) const {
   throw UsageError("[models] " + architecture_ + " takes no input_ids, so it has no embeddings of them");
 }
 
+at::Tensor PreTrainedModel::last_hidden_state(const ModelInputs& inputs) {
+  const auto state = forward(inputs).last_hidden_state;
+  if (!state.defined())
+    throw UsageError("[models] " + architecture_ + " does not give the hidden states that its head is given");
+  return state;
+}
+
 namespace {
 
 /// The first of parameters(), which collects all of them with their names: a millisecond and more for a model

@@ -144,8 +144,8 @@ bool can_be_columns(const Sibling& sibling, const ir::Graph& graph) {
 
 void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
           const ir::ValueList& rows) {
-  auto* const x = first_of(graph, siblings).x;
   auto& first = *first_of(graph, siblings).product;
+  auto* const x = ir::as_product(first)->a;  // as it is now: it may be columns of a join before this one
   Dim wide = 0;
   for (const auto& each : siblings) wide += each.width;
   const auto type = first.output().type();

@@ -27,7 +27,8 @@ std::optional<Sibling> sibling_of(ir::Node& node);
 bool can_be_columns(const Sibling& sibling, const ir::Graph& graph);
 
 /// One product with the weight that `op` makes of `rows`, and columns of it in place of each sibling's, or of
-/// what adapters make of it. Each x is the same matrix, if not the same value.
+/// what adapters make of it. Each x is the same matrix, if not the same value. Other siblings stay good, also
+/// where their x was a product that is joined.
 void join(ir::Graph& graph, const std::vector<Sibling>& siblings, const std::string& op,
           const ir::ValueList& rows);
 

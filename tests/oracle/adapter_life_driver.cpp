@@ -75,8 +75,9 @@ void configs() {
   ADD(TrainableTokensConfig), ADD(DeloraConfig), ADD(BeftConfig), ADD(GraloraConfig), ADD(DeftConfig);
   ADD(PveraConfig), ADD(GloraConfig), ADD(WaveFTConfig), ADD(SupertuningConfig), ADD(PeanutConfig),
       ADD(FrodConfig), ADD(OSFConfig), ADD(UniLoraConfig), ADD(PsoftConfig), ADD(TinyLoraConfig),
-      ADD(LilyConfig), ADD(PolyConfig);
+      ADD(LilyConfig), ADD(PolyConfig), ADD(AdamssConfig);
   // What has no default must be given.
+  add("XLoraConfig", graft::XLoraConfig{.adapters = {{"0", "a"}}});
   add("AdaLoraConfig", graft::AdaLoraConfig{.total_step = 10});
   add("PromptTuningConfig", graft::PromptTuningConfig{.num_virtual_tokens = 3});
   add("PrefixTuningConfig", graft::PrefixTuningConfig{.num_virtual_tokens = 3});

@@ -4,14 +4,21 @@ A Recipe is one configuration of one method on one model of the zoo. PEFT makes 
 nothing, and would hide every mistake), and PEFT saves it; graft must give PEFT's own results with that folder, and PEFT must be able to
 load what graft writes.
 """
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
 import peft
 import torch
+import transformers.generation.candidate_generator  # noqa: F401 (looks for scikit-learn, which it must not find)
 
 from harness import DEVICE, Batch, Checkpoint, kept, key_of, seed_of
+
+sys.path.append(str(Path(sys.prefix) / "scikit-learn"))
+import sklearn.cluster  # noqa: E402, F401 (PEFT's ADAMSS asks for it)
+
+sys.path.pop()
 
 
 @dataclass

@@ -97,6 +97,8 @@ METHODS = ["LORA", "LORA", "LORA", "DORA", "ADALORA", "BOFT", "C3A", "FOURIERFT"
            "ROAD", "SHIRA", "TRAINABLE_TOKENS", "VBLORA", "VERA", "PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING"]
 # Those of seeds of their own: a longer list would make others of all that the seeds of METHODS have drawn.
 LATER = ["DELORA", "BEFT", "GRALORA", "DEFT", "PVERA", "GLORA", "WAVEFT", "SUPERTUNING", "PEANUT", "LILY", "TINYLORA", "PSOFT", "UNILORA", "OSF", "FROD"]
+# Of later seeds again.
+LATEST = ["ADAMSS"]
 # LoRA's variants and starts, and what knows more of a row.
 VARIANTS = ["VARIANT", "VARIANT", "START", "POLY", "MULTITASK_PROMPT_TUNING", "CPT", "CARTRIDGE", "ADAPTION_PROMPT"]
 CONFIGS = {"LORA": peft.LoraConfig, "DORA": peft.LoraConfig, "VARIANT": peft.LoraConfig, "START": peft.LoraConfig, "ADALORA": peft.AdaLoraConfig, "BOFT": peft.BOFTConfig, "C3A": peft.C3AConfig,
@@ -107,7 +109,7 @@ CONFIGS = {"LORA": peft.LoraConfig, "DORA": peft.LoraConfig, "VARIANT": peft.Lor
            "DELORA": peft.DeloraConfig, "BEFT": peft.BeftConfig, "GRALORA": peft.GraloraConfig, "DEFT": peft.DeftConfig, "PVERA": peft.PveraConfig,
            "GLORA": peft.GloraConfig, "WAVEFT": peft.WaveFTConfig, "SUPERTUNING": peft.SupertuningConfig, "PEANUT": peft.PeanutConfig, "FROD": peft.FrodConfig, "OSF": peft.OSFConfig, "UNILORA": peft.UniLoraConfig, "PSOFT": peft.PsoftConfig, "TINYLORA": peft.TinyLoraConfig, "LILY": peft.LilyConfig,
            "POLY": peft.PolyConfig, "MULTITASK_PROMPT_TUNING": peft.MultitaskPromptTuningConfig, "CPT": peft.CPTConfig, "CARTRIDGE": peft.CartridgeConfig,
-           "ADAPTION_PROMPT": peft.AdaptionPromptConfig}
+           "ADAPTION_PROMPT": peft.AdaptionPromptConfig, "ADAMSS": peft.AdamssConfig}
 PROMPTS = ("PROMPT_TUNING", "PREFIX_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "CARTRIDGE")
 NOT_MERGED = (*PROMPTS, "POLY", "ADAPTION_PROMPT")
 TASKS = 3
@@ -361,6 +363,9 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
         fields |= dict(effective_rank=rng.choice([None, 2, 0.7]), rank_pattern=one_pattern(rng, meant, [1, 0.5]), init_weights=rng.choice([True, False]))
     elif method == "FROD":
         fields |= dict(sparse_rate=rng.choice([0.0, 0.05]), projection_prng_key=rng.choice([0, 3]), save_projection=flip(0.7), progressbar=False, init_weights=rng.choice([True, False]))
+    elif method == "ADAMSS":
+        fields |= dict(r=rng.choice([3, 5]), num_subspaces=rng.choice([1, 3]), subspace_rank=rng.choice([1, 3]), use_dynamic_rank=flip(), random_seed=rng.choice([0, 3]),
+                       init_weights=rng.choice(["orthogonal", None]))
     elif method == "VERA":
         fields |= dict(projection_prng_key=rng.choice([0, 3]), save_projection=flip(0.7), d_initial=rng.choice([0.1, 0.4]), init_weights=rng.choice([True, False]))
     return own, fields

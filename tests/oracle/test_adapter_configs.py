@@ -7,6 +7,7 @@ from pathlib import Path
 import peft
 import pytest
 
+import adapters  # noqa: F401 (scikit-learn, without which PEFT has no AdamssConfig)
 from harness import BUILD, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +16,7 @@ GIVEN = {
     "AdaLoraConfig": {"total_step": 10}, "PromptTuningConfig": {"num_virtual_tokens": 3}, "PrefixTuningConfig": {"num_virtual_tokens": 3},
     "PromptEncoderConfig": {"num_virtual_tokens": 3}, "MultitaskPromptTuningConfig": {"num_virtual_tokens": 3}, "CartridgeConfig": {"num_virtual_tokens": 3},
     "CPTConfig": {"cpt_token_ids": [5, 6], "cpt_mask": [1, 1], "cpt_tokens_type_mask": [1, 1], "task_type": "CAUSAL_LM"},
+    "XLoraConfig": {"hidden_size": 4096, "adapters": {"0": "a"}},
     "AdaptionPromptConfig": {"adapter_len": 3, "adapter_layers": 1},
 }
 # Where an adapter comes from: graft knows these, and no struct has them.
@@ -24,14 +26,14 @@ BOOKKEEPING = {"peft_type", "base_model_name_or_path", "revision", "inference_mo
 UNSUPPORTED = {
     "generator_seed": 3, "target_svd_config": {"q_proj": 3}, "runtime_offload_base_weight": True,
     "arrow_config": {"top_k": 3},
-    "use_qalora": True, "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
+    "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
 }
-WITHOUT_EFFECT = {"qalora_group_size", "megatron_core"}
+WITHOUT_EFFECT = {"megatron_core"}
 # How PEFT filled an adapter that is plain LoRA once it is there: graft takes them with a file, and no struct has them.
 STARTS = {"loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 3.0}, "corda_config": {"corda_method": "kpm"}, "lora_ga_config": {"direction": "ArBr"},
           "monteclora_config": {"num_samples": 2}}
 VARIANTS = {"velora_config": {"num_groups": 2}, "kasa_config": {"beta": 1e-3}, "use_bdlora": {"nblocks": 2}, "alora_invocation_tokens": [1, 2],
-            "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]]}
+            "use_qalora": True, "qalora_group_size": 8, "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]]}
 # PEFT's AdaLoRA leaves them out.
 ADALORA = {"use_rslora": True, "use_dora": True, "lora_bias": True, "alpha_pattern": {"q_proj": 2}, **STARTS, **VARIANTS}
 
@@ -52,7 +54,7 @@ def theirs(name):
 
 def members(name):
     """Of the struct, by its text: a member that its conversion forgets would be left out without a word."""
-    text = "".join((ROOT / "include/graft" / header).read_text() for header in ("adapter_config.h", "weight_adapters.h"))
+    text = "".join(header.read_text() for header in (ROOT / "include/graft/adapter_config").glob("*.h"))
     body = re.search(rf"struct {name} {{\n(.*?)\n}};", text, re.DOTALL)[1]
     return re.findall(r"(\w+) = [^;]*;", body)
 
@@ -66,9 +68,9 @@ METHODS = [
     "VBLoRAConfig", "MissConfig", "FourierFTConfig", "RandLoraConfig", "ShiraConfig", "RoadConfig", "C3AConfig", "HiraConfig", "TrainableTokensConfig",
     "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig", "PolyConfig", "AdaptionPromptConfig", "MultitaskPromptTuningConfig", "CPTConfig",
     "CartridgeConfig",
-    "DeloraConfig", "BeftConfig", "GraloraConfig", "DeftConfig", "PveraConfig", "GloraConfig", "WaveFTConfig", "SupertuningConfig", "PeanutConfig", "FrodConfig", "OSFConfig", "UniLoraConfig", "PsoftConfig", "TinyLoraConfig", "LilyConfig",
+    "DeloraConfig", "BeftConfig", "GraloraConfig", "DeftConfig", "PveraConfig", "GloraConfig", "WaveFTConfig", "SupertuningConfig", "PeanutConfig", "FrodConfig", "OSFConfig", "UniLoraConfig", "PsoftConfig", "TinyLoraConfig", "LilyConfig", "AdamssConfig", "XLoraConfig",
 ]
-ON_NO_LAYER = {"PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig", "MultitaskPromptTuningConfig", "CPTConfig", "CartridgeConfig"}
+ON_NO_LAYER = {"XLoraConfig", "PromptTuningConfig", "PrefixTuningConfig", "PromptEncoderConfig", "MultitaskPromptTuningConfig", "CPTConfig", "CartridgeConfig"}
 
 
 def test_every_method_has_a_struct(ours):
@@ -88,6 +90,13 @@ def test_struct_has_every_field(name):
     fields.discard("runtime_config")  # PEFT saves none
     assert set(members(name)) == fields
     assert [each.strip() for each in converted(name)] == members(name)
+
+
+def test_page_of_loras_fields():
+    """docs/lora-fields.md has a row for each."""
+    page = (ROOT / "docs/lora-fields.md").read_text()
+    named = {name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert named == {field.name for field in dataclasses.fields(peft.LoraConfig)}
 
 
 NOT_OF_LORA = {"tokenizer_kwargs", "generator_seed", "target_svd_config", "runtime_offload_base_weight"}
@@ -121,6 +130,7 @@ def test_what_graft_does_not_have_is_refused_by_name(tmp_path):
 
 
 # Every field of a kind gets what is none: a method that does not look at it would take it.
+ANY_TEXT = {("ShiraConfig", "mask_type"), ("XLoraConfig", "adapters")}  # a file brings any mask; folders by any name
 NONE_OF_THEM = {bool: ["yes", 1], int: ["x", 2.5, True], float: ["x", True], str: ["no_such", 5], dict: [{"q_proj": "x"}, "x"], list: ["x"]}
 
 
@@ -128,7 +138,7 @@ def test_values_that_a_field_cannot_have(tmp_path):
     cases = []
     for name in METHODS:
         for field, value in theirs(name).items():
-            if field not in BOOKKEEPING | UNSUPPORTED.keys() | STARTS.keys() | WITHOUT_EFFECT and (name, field) != ("ShiraConfig", "mask_type"):  # a file brings any mask
+            if field not in BOOKKEEPING | UNSUPPORTED.keys() | STARTS.keys() | WITHOUT_EFFECT and (name, field) not in ANY_TEXT:
                 # An alpha may have a fraction, whatever PEFT's default is.
                 cases += [(name, field, each) for each in NONE_OF_THEM.get(type(value), []) if not (isinstance(value, int) and each == 2.5 and "alpha" in field)]
     taken = [case for case, line in zip(cases, said_of(cases, tmp_path)) if f'"{case[1]}"' not in line]

@@ -11,11 +11,12 @@ import operator
 import shutil
 import statistics
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from adapters import make_adapter, results
+from adapters import make_adapter, noisy, results
 from harness import BUILD, graft_forward, run
 from recipes import RECIPES, lora_variants
 from test_adapters import COMPILE
@@ -34,7 +35,8 @@ LOOKS = (1, 7, 31)  # after so many draws it may be decided
 
 
 # PEFT loads FRoD's V and keeps the U that it made from a V of its own, of the base that it has: another one, once the base was rounded.
-NOT_HELD = {"FROD"}
+# AdaMSS' file says nothing of its groups, which another base has others of, a rounded one too.
+NOT_HELD = {"FROD", "ADAMSS"}
 
 
 def sample():
@@ -198,6 +200,23 @@ def test_frod_follows_the_base_that_it_meets(checkpoints, name, base, tmp_path):
     got, want = graft_forward(adapter.checkpoint, batch, "--adapter", adapter.folder, *flags), graft_forward(adapter.checkpoint, batch, *flags)
     share = errors({"logits": got["logits"]}, {"logits": want["logits"].float()})["logits"]
     assert share < 10 * torch.finfo(want["logits"].dtype).eps, share
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_adamss_goes_with_its_base(checkpoints, dtype, tmp_path):
+    """Made on a base in half precision, it is for that one; of the base before rounding the groups are others."""
+    checkpoint = checkpoints("opt-lm-untied")
+    config = peft.AdamssConfig(r=12, num_subspaces=3, subspace_rank=2, target_modules=["q_proj", "fc1"])
+    model = noisy(peft.get_peft_model(checkpoint.fresh(dtype), config), "adamss", 0.1).eval()
+    model.save_pretrained(tmp_path)
+    batch = {"input_ids": torch.arange(2, 20).view(2, 9)}
+    with torch.no_grad():
+        want = model(**batch).logits
+    for flags in ((), ("--compile", "--fullgraph")):
+        got = graft_forward(checkpoint, batch, "--adapter", tmp_path, "--dtype", str(dtype).removeprefix("torch."), "--no-grads", *flags)["logits"]
+        assert errors({"logits": got}, {"logits": want.float()})["logits"] < 8 * torch.finfo(dtype).eps
+    merged = graft_forward(checkpoint, batch, "--adapter", tmp_path, "--dtype", str(dtype).removeprefix("torch."), "--merge", "--no-grads")["logits"]
+    assert errors({"logits": merged}, {"logits": want.float()})["logits"] < 8 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

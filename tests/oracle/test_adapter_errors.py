@@ -54,7 +54,6 @@ FIELDS = {
     "bias-and-init": ({"lora_bias": True, "init_lora_weights": "gaussian"}, '"lora_bias" goes with neither'),
     "flag": ({"use_dora": "yes"}, '"use_dora" must be true or false'),
     "init": ({"init_lora_weights": "no_such"}, '"init_lora_weights" is "no_such"'),
-    "init-of-another-base": ({"init_lora_weights": "loftq"}, '"loftq" goes with a base'),
     "init-rounds": ({"init_lora_weights": "pissa_niter_x"}, '"init_lora_weights"'),
     "targets-number": ({"target_modules": 5}, "a list of strings"),
     "targets-mixed": ({"target_modules": ["q_proj", 5]}, "a list of strings"),
@@ -78,7 +77,6 @@ FIELDS = {
     "saved-unmatched": ({"modules_to_save": ["no_such"]}, '"no_such" matched no module'),
     "tokens-out-of-range": ({"trainable_token_indices": [131]}, "token 131 is none of the 131"),
     "arrow": ({"arrow_config": {"top_k": 2}}, "graft does not support"),
-    "qalora": ({"use_qalora": True}, "graft does not support"),
     "type-unknown": ({"peft_type": "MAGIC"}, "is not supported; known: ADALORA"),
     "type-missing": ({"peft_type": None}, 'has no "peft_type"'),
 }
@@ -112,6 +110,10 @@ CASES |= {
     "osf-conv1d": ("OSF", "gpt2-lm-untied", {}, "which is Conv1D"),
     "osf-rank": ("OSF", "llama-gqa", {**LLAMA, "effective_rank": 0}, '"effective_rank" must be a number above 0'),
     "osf-pattern": ("OSF", "llama-gqa", {**LLAMA, "rank_pattern": {"q": "x"}}, '"rank_pattern" must be an object of numbers above 0'),
+    "adamss-conv1d": ("ADAMSS", "gpt2-lm-untied", {}, "which is Conv1D"),
+    "adamss-init": ("ADAMSS", "llama-gqa", {**LLAMA, "init_weights": "normal"}, '"init_weights" must be "orthogonal", null or false'),
+    "adamss-orthogonal": ("ADAMSS", "llama-gqa", {**LLAMA}, 'an "r" of 48 leaves nothing by which to put its 48 outputs into groups'),
+    "adamss-rank": ("ADAMSS", "llama-gqa", {**LLAMA, "r": 2, "subspace_rank": 3}, 'a "subspace_rank" of 3 is more than its rank, which is 2'),
     "frod-rate": ("FROD", "llama-gqa", {**LLAMA, "sparse_rate": 2.0}, '"sparse_rate" must be between 0 and 1'),
     "frod-embedding": ("FROD", "bert-class", {"target_modules": ["word_embeddings"]}, "which is Embedding"),
 }

@@ -51,6 +51,7 @@ CONFIGS = {
     "unilora": {"peft_type": "UNILORA", "r": 3, "theta_d_length": 40, **LAYERS},
     "osf": {"peft_type": "OSF", **LAYERS},
     "frod": {"peft_type": "FROD", "sparse_rate": 0.1, **LAYERS},
+    "adamss": {"peft_type": "ADAMSS", "r": 12, "num_subspaces": 3, "subspace_rank": 2, **LAYERS},
     "tokens": {"peft_type": "TRAINABLE_TOKENS", "token_indices": [5, 9, 40]},
     "alora": {"peft_type": "LORA", "r": 4, "alora_invocation_tokens": [13, 17], **LAYERS},
     "velora": {"peft_type": "LORA", "r": 4, "velora_config": {"num_groups": 5}, **LAYERS},

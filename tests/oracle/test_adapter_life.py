@@ -18,14 +18,14 @@ FRESH = [
     "deft-llama", "deft-random", "deft-para", "pvera-llama", "pvera-random", "glora-bias", "glora-random", "glora-vector", "waveft-random",
     "supertuning-lora", "supertuning-random", "peanut-deep", "peanut-random",
     "lily-shared", "lily-random", "tinylora-tied", "tinylora-uniform", "tinylora-gpt2", "psoft-llama", "psoft-random", "psoft-random-free",
-    "unilora-saved", "unilora-random", "osf-opt", "osf-random", "frod-llama", "frod-random",
+    "unilora-saved", "unilora-random", "osf-opt", "osf-random", "frod-llama", "frod-random", "adamss-opt", "adamss-dynamic", "adamss-random",
     "lora-alora-llama", "lora-velora-random", "lora-bdlora", "lora-bdlora-some", "lora-kasa",
     "lora-mica", "lora-mica-gpt2", "lora-parameters-gpt2", "poly-llama", "poly-opt", "adaption-llama", "multitask-llama", "cpt-llama", "cartridge-llama",
     "cartridge-opt",
 ]
 TOGETHER = [
     "lora-llama", "hra-llama", "miss-llama", "road-1", "adalora-no-task", "delora-llama", "beft-bias", "gralora-hybrid", "deft-llama", "glora-bias",
-    "waveft-db2", "supertuning-lora", "peanut-deep", "tinylora-tied", "psoft-llama", "unilora-llama", "frod-llama",
+    "waveft-db2", "supertuning-lora", "peanut-deep", "tinylora-tied", "psoft-llama", "unilora-llama", "frod-llama", "adamss-llama",
 ]
 
 

@@ -6,10 +6,11 @@ import torch
 
 from adapters import make_adapter
 from harness import GRAFT, assert_close, graft_forward, make_checkpoint, run
-from random_adapters import LATER, PROMPTS, VARIANTS, draw
+from random_adapters import LATER, LATEST, PROMPTS, VARIANTS, draw
 
 SEEDS = (1, 2, 3, 4, 5, 7, 8, 11)
 LATER_SEEDS = tuple(range(101, 113))
+LATEST_SEEDS = (1, 2)
 VARIANT_SEEDS = (1, 2, 3, 4, 5, 6)
 COMPILE = {"eager": (), "graft": ("--compile", "--fullgraph")}
 TOLERANCE = 5e-5  # sizes by chance are no sizes chosen for small rounding errors
@@ -58,6 +59,12 @@ def test_random(seed, tmp_path):
 @pytest.mark.parametrize("seed", LATER_SEEDS)
 def test_random_later(seed, tmp_path):
     check(*draw(seed, 6, LATER), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", LATEST_SEEDS)
+def test_random_latest(seed, tmp_path):
+    check(*draw(200 + seed, 4, LATEST), tmp_path)
 
 
 @pytest.mark.full

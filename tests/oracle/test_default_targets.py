@@ -11,7 +11,7 @@ from harness import GRAFT, run
 MODELS = {"roberta": "roberta-class", "t5": "t5-relu"}
 METHODS = [
     "ADALORA", "BOFT", "C3A", "FOURIERFT", "HIRA", "HRA", "IA3", "LN_TUNING", "LOHA", "LOKR", "LORA", "MISS", "OFT", "RANDLORA", "ROAD",
-    "SHIRA", "VBLORA", "VERA", "DELORA", "BEFT", "GRALORA", "DEFT", "PVERA", "GLORA", "WAVEFT", "SUPERTUNING", "PEANUT", "LILY", "TINYLORA", "PSOFT", "UNILORA", "OSF", "FROD",
+    "SHIRA", "VBLORA", "VERA", "DELORA", "BEFT", "GRALORA", "DEFT", "PVERA", "GLORA", "WAVEFT", "SUPERTUNING", "PEANUT", "LILY", "TINYLORA", "PSOFT", "UNILORA", "OSF", "FROD", "ADAMSS",
 ]  # fmt: skip
 # What a method's sizes must be for the odd widths of the models: any that fit.
 FIELDS = {
@@ -19,7 +19,7 @@ FIELDS = {
     "OFT": {"oft_block_size": 1}, "ROAD": {"group_size": 1}, "VBLORA": {"vector_length": 1, "num_vectors": 5, "topk": 2},
     "FOURIERFT": {"n_frequency": 5}, "SHIRA": {"r": 1}, "HRA": {"r": 2}, "MISS": {"r": 1}, "RANDLORA": {"r": 2},
     "GRALORA": {"r": 2, "gralora_k": 1}, "WAVEFT": {"n_frequency": 5}, "SUPERTUNING": {"sparsity": 0.5},
-    "PSOFT": {"r": 1}, "FROD": {"sparse_rate": 0.1},
+    "PSOFT": {"r": 1}, "FROD": {"sparse_rate": 0.1}, "ADAMSS": {"r": 6},
 }  # fmt: skip
 
 

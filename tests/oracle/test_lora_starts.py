@@ -4,9 +4,10 @@ import json
 import peft
 import pytest
 import torch
-from safetensors.torch import load_file
+from peft.tuners.lora.variants import QALoraLinearVariant
+from safetensors.torch import load_file, save_file
 
-from adapters import make_adapter
+from adapters import make_adapter, noisy, results
 from harness import GRAFT, assert_close, graft_forward, run
 from recipes import RECIPES
 
@@ -25,20 +26,48 @@ def test_a_start_from_data_is_refused(checkpoints, start, tmp_path):
     assert done.returncode == 1 and f'"{start}" starts from' in done.stderr and "with PEFT" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("start", ["corda", "loftq"])
-def test_a_changed_base_is_asked_for(checkpoints, start, tmp_path):
-    """PEFT computes the base once more from data that it does not have, too; with true in its place the file is plain LoRA."""
+@pytest.mark.parametrize("start", ["corda", "loftq", "lora_ga"])
+def test_a_start_that_changed_the_base_is_plain_lora(checkpoints, start, tmp_path):
+    """On the base that it changed: PEFT would change it once more, from data that it does not have."""
     checkpoint = checkpoints("llama-gqa")
     adapter = make_adapter(BY_NAME["lora-eva"], checkpoint, tmp_path / "plain")
     config = json.loads((tmp_path / "plain/adapter_config.json").read_text())
     batch = {"input_ids": torch.arange(9).view(1, 9)}
-    for name in (start, True):
-        (tmp_path / "plain/adapter_config.json").write_text(json.dumps(config | {"init_lora_weights": name}))
-        if name is True:
-            assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path / "plain"), adapter.expected(batch, False), 1e-5)
-        else:
-            with pytest.raises(AssertionError, match="goes with a base that its making changed"):
-                graft_forward(checkpoint, batch, "--adapter", tmp_path / "plain")
+    want = adapter.expected(batch, False)
+    (tmp_path / "plain/adapter_config.json").write_text(json.dumps(config | {"init_lora_weights": start}))
+    save_file(batch, tmp_path / "in.safetensors")
+    done = run(
+        GRAFT, "forward", "--model", checkpoint.folder, "--adapter", tmp_path / "plain", "--input", tmp_path / "in.safetensors",
+        "--output", tmp_path / "out.safetensors",
+    )  # fmt: skip
+    assert_close(load_file(tmp_path / "out.safetensors"), want, 1e-5)
+    assert f'made with "init_lora_weights": "{start}" goes with the base that its making changed' in done.stderr
+
+
+def test_qalora(checkpoints, tmp_path):
+    """PEFT has it on GPTQ's layers only: its formula there, on the base that graft has."""
+    checkpoint = checkpoints("llama-gqa")
+    model = peft.get_peft_model(checkpoint.fresh(), peft.LoraConfig(r=4, lora_alpha=6, use_qalora=True, qalora_group_size=8, target_modules=["q_proj", "o_proj"]))
+    for module in model.modules():
+        if isinstance(module, peft.tuners.lora.Linear):
+            QALoraLinearVariant.init(module, "default", model.peft_config["default"])
+            module.lora_variant["default"] = QALoraLinearVariant()
+    noisy(model, "qalora", 0.3)
+    model.save_pretrained(tmp_path)
+    batch = {"input_ids": torch.arange(18).view(2, 9), "labels": torch.arange(18).view(2, 9)}
+    want = results(model.eval(), batch)
+    for flags in ((), ("--compile", "--fullgraph")):
+        assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path, *flags), want, 1e-5)
+    merged = graft_forward(checkpoint, batch, "--adapter", tmp_path, "--merge", "--no-grads")
+    assert_close(merged, {key: value for key, value in want.items() if not key.startswith("grad.")}, 3e-5)
+
+
+def test_qalora_on_a_plain_base_is_lora(checkpoints, tmp_path):
+    checkpoint = checkpoints("llama-gqa")
+    model = noisy(peft.get_peft_model(checkpoint.fresh(), peft.LoraConfig(r=4, use_qalora=True, qalora_group_size=8, target_modules=["q_proj"])), "qalora", 0.3)
+    model.save_pretrained(tmp_path)
+    batch = {"input_ids": torch.arange(9).view(1, 9), "labels": torch.arange(9).view(1, 9)}
+    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path), results(model.eval(), batch), 1e-5)
 
 
 def test_fresh_tied(checkpoints, tmp_path):

@@ -6,8 +6,6 @@ import peft
 from harness import GRAFT, run
 
 MISSING = {
-    "XLORA": "mixes adapters by a classifier that runs the model twice: to come",
-    "ADAMSS": "PEFT computes its subspaces with scikit-learn's k-means, of which its files hold nothing",
     "SHADOW": "puts a model of its own beside the base: whole blocks are wrapped, not layers",
 }
 

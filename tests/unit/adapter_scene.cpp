@@ -196,6 +196,12 @@ const std::vector<Kind>& kinds() {
        }},
       {"OSF", false, false, [](json&, const Pick&, const Scene&) {}},
       {"FROD", true, false, [](json& config, const Pick&, const Scene&) { config["sparse_rate"] = 0.1; }},
+      {"ADAMSS", false, false,
+       [](json& config, const Pick& pick, const Scene&) {
+         config["r"] = 6;
+         config["num_subspaces"] = 1 + pick.options % 2;
+         config["subspace_rank"] = 2;
+       }},
       {"PROMPT_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"PREFIX_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},
       {"P_TUNING", true, true, [](json&, const Pick&, const Scene&) {}},

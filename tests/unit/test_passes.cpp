@@ -420,6 +420,47 @@ TEST(NarrowSiblings, ReshapesOfReshapesSeeTheColumns) {
 )");
 }
 
+TEST(NarrowSiblings, ProductsOfAProductThatWasJoined) {
+  expect_becomes(
+      join_narrow,
+      R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "c": f32[3, 2], %4 "d": f32[1, 2]) {
+  %5: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %6: f32[4, 2] = aten::mm(self=%0, mat2=%5)
+  %7: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %8: f32[4, 2] = aten::mm(self=%0, mat2=%7)
+  %9: f32[2, 3]{1, 2} = aten::t(self=%3)
+  %10: f32[4, 3] = aten::mm(self=%6, mat2=%9)
+  %11: f32[2, 1]{1, 2} = aten::t(self=%4)
+  %12: f32[4, 1] = aten::mm(self=%6, mat2=%11)
+  %13: f32[4, 2] = aten::exp(self=%8)
+  %14: f32[4, 3] = aten::exp(self=%10)
+  %15: f32[4, 1] = aten::exp(self=%12)
+  return (%13, %14, %15)
+}
+)",
+      R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6], %3 "c": f32[3, 2], %4 "d": f32[1, 2]) {
+  %5: f32[6, 2]{1, 6} = aten::t(self=%1)
+  %20: f32[4, 6] = aten::cat(tensors=tensors[%1, %2], dim=0)
+  %21: f32[6, 4]{1, 6} = aten::t(self=%20)
+  %22: f32[4, 4] = aten::mm(self=%0, mat2=%21)
+  %23: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=0, end=2, step=1)
+  %24: f32[4, 2]{4, 1} = aten::slice.Tensor(self=%22, dim=1, start=2, end=4, step=1)
+  %7: f32[6, 2]{1, 6} = aten::t(self=%2)
+  %9: f32[2, 3]{1, 2} = aten::t(self=%3)
+  %25: f32[4, 2] = aten::cat(tensors=tensors[%3, %4], dim=0)
+  %26: f32[2, 4]{1, 2} = aten::t(self=%25)
+  %27: f32[4, 4] = aten::mm(self=%23, mat2=%26)
+  %28: f32[4, 3]{4, 1} = aten::slice.Tensor(self=%27, dim=1, start=0, end=3, step=1)
+  %29: f32[4, 1]{4, 1} = aten::slice.Tensor(self=%27, dim=1, start=3, end=4, step=1)
+  %11: f32[2, 1]{1, 2} = aten::t(self=%4)
+  %13: f32[4, 2] = aten::exp(self=%24)
+  %14: f32[4, 3] = aten::exp(self=%28)
+  %15: f32[4, 1] = aten::exp(self=%29)
+  return (%13, %14, %15)
+}
+)");
+}
+
 TEST(NarrowSiblings, no_change_of_results_and_of_other_reshapes) {
   expect_unchanged(join_narrow, R"(graph(%0 "x": f32[4, 6], %1 "a": f32[2, 6], %2 "b": f32[2, 6]) {
   %4: f32[6, 2]{1, 6} = aten::t(self=%1)

@@ -70,23 +70,26 @@ class Lokr : public LycorisPart {
     return shape;
   }
 
+  // W1's products are of matrices: torch takes one of more dimensions apart in one way where a factor wants a
+  // gradient and in another where it does not, and a program serves an adapter that is trained and one at
+  // rest.
+
   at::Tensor on_rows(const at::Tensor& x) const {
-    auto sizes = x.sizes().vec();
-    sizes.back() = m_;
-    sizes.push_back(n_);
-    const auto blocks = x.reshape(sizes);
+    const auto blocks = x.reshape({-1, m_, n_});
     const auto inner = w2_.defined() ? at::linear(blocks, w2_) : at::linear(at::linear(blocks, w2_b_), w2_a_);
-    sizes.pop_back();
+    const auto mixed = at::linear(inner.transpose(1, 2).reshape({-1, m_}), first());
+    auto sizes = x.sizes().vec();
     sizes.back() = l_ * k_;
-    return at::linear(inner.transpose(-1, -2), first()).transpose(-1, -2).reshape(sizes);
+    return mixed.view({-1, k_, l_}).transpose(1, 2).reshape(sizes);
   }
 
   /// The m groups of channels go through W2 like images of their own; W1 mixes what comes out.
   at::Tensor on_images(const at::Tensor& x) const {
     const auto inner = layer().apply(x.reshape({-1, n_, x.size(2), x.size(3)}), second(), {});
     const int64_t height = inner.size(2), width = inner.size(3);
-    return at::matmul(first(), inner.reshape({-1, m_, k_ * height * width}))
-        .reshape({-1, l_ * k_, height, width});
+    const auto channels = inner.reshape({-1, m_, k_ * height * width}).transpose(0, 1).reshape({m_, -1});
+    const auto mixed = at::mm(first(), channels).view({l_, -1, k_ * height * width});
+    return mixed.transpose(0, 1).reshape({-1, l_ * k_, height, width});
   }
 
   /// In the order of PEFT's draws.

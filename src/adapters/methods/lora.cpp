@@ -243,8 +243,6 @@ void LoraPart::merge(Weights& weights) const {
 std::vector<Field> unsupported_lora_fields() {
   using Rule = Field::Rule;
   return {{"arrow_config", nullptr, {}, Rule::default_only},
-          {"use_qalora", false, {}, Rule::default_only},
-          {"qalora_group_size", 16, {}, Rule::any},
           {"megatron_config", nullptr, {}, Rule::default_only},
           {"megatron_core", "megatron.core", {}, Rule::any}};
 }

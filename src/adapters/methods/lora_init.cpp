@@ -176,19 +176,13 @@ void initialise_lora(LoraPart& part, const PartBuild& build) {
 
 void restore_lora_base(LoraPart& part, const PartBuild& build) {
   const auto init = init_of(build.config);
-  if (init == "corda" || init == "loftq")
-    throw ConfigError("[lora] \"init_lora_weights\": \"" + init +
-                      "\" goes with a base that its making changed, and PEFT does not load it on another: if "
-                      "this base is that one, set "
-                      "\"init_lora_weights\" to true; else save the adapter converted to plain LoRA (PEFT: "
-                      "path_initial_model_for_weight_conversion)");
-  if (init == "lora_ga") {
+  if (init == "corda" || init == "loftq" || init == "lora_ga") {
     static std::once_flag said;
-    std::call_once(said, [] {
+    std::call_once(said, [&] {
       log_warning(
-          "[lora] an adapter made with \"lora_ga\" goes with the base that its making changed, as PEFT has "
-          "it: load it "
-          "on that one");
+          "[lora] an adapter made with \"init_lora_weights\": \"" + init +
+          "\" goes with the base that its making changed: load it on that one, or convert it to plain "
+          "LoRA where it was made (PEFT: path_initial_model_for_weight_conversion)");
     });
   }
   if (!takes_from_base(init)) return;

@@ -264,6 +264,38 @@ class CompressedLora : public LoraLinear {
   at::Tensor direction, started_;
 };
 
+/// QA-LoRA: A sees the sums of neighbouring features over the number of features in a group. PEFT makes it on
+/// quantised bases alone, and plain LoRA of the same configuration on others; the file's A says which it is.
+class PooledLora : public LoraLinear {
+ public:
+  explicit PooledLora(const PartBuild& build)
+      : LoraLinear(build, {.a = group_of(build)}), group_(group_of(build)) {
+    finish(build);
+  }
+
+  /// The features of a group in the file's A, 1 for plain LoRA.
+  static int64_t group_of(const PartBuild& build) {
+    const auto shapes = build.source.shapes(build.key("lora_A.weight"));
+    const int64_t group = build.config.integer("qalora_group_size"), in = build.in_features();
+    return !shapes.empty() && group > 1 && shapes[0].back() * group == in ? group : 1;
+  }
+
+  Joint joint() const override { return nullptr; }
+  std::pair<at::Tensor, at::Tensor> factors() const override {
+    return {A.repeat_interleave(group_, 1) * share(), B};
+  }
+
+ protected:
+  at::Tensor narrowed(const at::Tensor& x) const override {
+    return at::linear(x.unflatten(-1, {A.size(1), group_}).mean(-1) * A.size(1), A);
+  }
+
+ private:
+  double share() const { return static_cast<double>(A.size(1)) / static_cast<double>(group_); }
+
+  int64_t group_;
+};
+
 struct Variant {
   std::string_view field;
   bool (*asked)(const AdapterConfig&);
@@ -303,6 +335,8 @@ std::vector<Field> lora_variant_fields() {
                         {"scale", 1.0},
                         {"init_type", "batch_average", {"batch_average", "batch_average_once", "random"}}}),
           object_field("kasa_config", {{"beta", 1e-4}, {"gamma", 1e-3}}),
+          {"use_qalora", false},
+          {"qalora_group_size", 16},
           monteclora_field()};
 }
 
@@ -372,6 +406,8 @@ std::shared_ptr<Part> lora_linear_part(const PartBuild& build) {
   if (variant == "kasa_config") return std::make_shared<KasaLora>(build);
   if (variant == "monteclora_config") return monteclora_part(build);
   if (variant == "velora_config") return std::make_shared<CompressedLora>(build);
+  if (build.config.boolean("use_qalora") && PooledLora::group_of(build) > 1)
+    return std::make_shared<PooledLora>(build);
   return std::make_shared<LoraLinear>(build);
 }
 

@@ -1,5 +1,5 @@
-"""Methods that move a layer's weight along its own singular vectors or share their tensors between layers: Lily, TinyLoRA, PSOFT, Uni-LoRA, OSF, FRoD."""
-from peft import FrodConfig, LilyConfig, OSFConfig, PsoftConfig, TinyLoraConfig, UniLoraConfig
+"""Methods that move a layer's weight along its own singular vectors or share their tensors between layers: Lily, TinyLoRA, PSOFT, Uni-LoRA, OSF, FRoD, AdaMSS."""
+from peft import AdamssConfig, FrodConfig, LilyConfig, OSFConfig, PsoftConfig, TinyLoraConfig, UniLoraConfig
 
 from .weights import BERT, GPT2, Q, family
 
@@ -8,6 +8,7 @@ tinylora = family("tinylora", TinyLoraConfig, u=9)
 psoft = family("psoft", PsoftConfig, r=5)
 unilora = family("unilora", UniLoraConfig, r=3, theta_d_length=50)
 osf = family("osf", OSFConfig)
+adamss = family("adamss", AdamssConfig, r=12, num_subspaces=3, subspace_rank=2)
 frod = family("frod", FrodConfig, sparse_rate=0.05, progressbar=False)
 
 RECIPES = [
@@ -65,5 +66,14 @@ RECIPES = [
     frod("diagonal", "llama-gqa", sparse_rate=0.0, **Q),
     frod("seeded", "llama-gqa", save_projection=False, projection_prng_key=17, **Q),
     frod("random", "llama-gqa", init_weights=False, noise=0.0, **Q),
+    adamss("llama", "llama-gqa", target_modules="all-linear"),
+    adamss("opt", "opt-lm-untied", target_modules=["q_proj", "fc1", "fc2"]),
+    adamss("bert", "bert-class", subspace_rank=3, **BERT),
+    adamss("dynamic", "llama-gqa", use_dynamic_rank=True, svd_threshold=0.5, subspace_rank=9, target_modules=["q_proj", "down_proj"]),
+    adamss("one-group", "llama-gqa", num_subspaces=1, random_seed=5, **Q),
+    adamss("many-groups", "llama-gqa", num_subspaces=13, subspace_rank=1, target_modules=["k_proj", "up_proj"]),
+    adamss("random", "llama-gqa", init_weights=None, noise=0.0, **Q),
+    adamss("allocating", "opt-lm-untied", use_asa=True, **Q),
+    adamss("defaults", "opt-lm-untied", num_subspaces=5, subspace_rank=1),
     frod("bias-only", "opt-lm-untied", bias="frod_only", **Q),
 ]

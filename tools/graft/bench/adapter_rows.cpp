@@ -14,6 +14,7 @@ struct Recipe {
   const char* name;
   const char* config;
   bool peft_gradients_right = true;
+  int64_t tasks = 0;  ///< how many the rows of a call are of, where the method asks for that
 };
 
 constexpr const char* kLora = R"({"peft_type": "LORA", "r": 8, "target_modules": "all-linear"})";
@@ -56,10 +57,20 @@ constexpr Recipe kRecipes[] = {
     {"unilora", R"({"peft_type": "UNILORA", "r": 8, "target_modules": "all-linear"})"},
     {"osf", R"({"peft_type": "OSF", "target_modules": "all-linear"})"},
     {"frod", R"({"peft_type": "FROD", "sparse_rate": 0.01, "target_modules": "all-linear"})"},
+    {"adamss", R"({"peft_type": "ADAMSS", "r": 32, "subspace_rank": 4, "target_modules": "all-linear"})"},
     {"tokens", R"({"peft_type": "TRAINABLE_TOKENS", "token_indices": [1, 2, 3, 5, 8, 13, 21, 34, 55]})"},
+    {"poly",
+     R"({"peft_type": "POLY", "r": 8, "n_tasks": 4, "target_modules": ["q_proj", "v_proj", "down_proj"]})",
+     true, 4},
+    {"adaption", R"({"peft_type": "ADAPTION_PROMPT", "adapter_len": 8, "adapter_layers": 1})"},
     {"prompt", R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 8})"},
     {"prefix", R"({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 8})"},
     {"p_tuning", R"({"peft_type": "P_TUNING", "num_virtual_tokens": 8})"},
+    {"multitask", R"({"peft_type": "MULTITASK_PROMPT_TUNING", "num_virtual_tokens": 8, "num_tasks": 4})",
+     true, 4},
+    {"cpt", R"({"peft_type": "CPT", "cpt_token_ids": [5, 6, 7, 8, 9, 10, 11, 12],
+                "cpt_mask": [1, 1, 1, 1, 1, 1, 1, 1], "cpt_tokens_type_mask": [1, 1, 2, 2, 3, 3, 4, 4]})"},
+    {"cartridge", R"({"peft_type": "CARTRIDGE", "num_virtual_tokens": 8})"},
 };
 
 ordered_json config_of(const char* text) {
@@ -108,6 +119,7 @@ void append_methods(bool tiny, std::vector<Row>& rows) {
       auto row = on_small_llama(tiny, std::string(recipe.name) + (forward ? "-forward" : "-fwd+bwd"), work);
       row.adapters = {.config = config_of(recipe.config),
                       .peft_gradients_right = recipe.peft_gradients_right};
+      if (recipe.tasks > 0) row.inputs["task_ids"] = whole_numbers({4}, recipe.tasks);
       row.goals = {.steady = forward ? 0.7 : 0.8, .cold = 1.0 / 50};
       rows.push_back(row);
     }
