@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "runtime/data_error.h"
 #include "runtime/routing_table.h"
 #include "targets/cpu/packed_products.h"
 #include "targets/cpu/products.h"
@@ -49,7 +50,7 @@ class HostDevice : public runtime::Device {
     const auto* places = all.const_data_ptr<int64_t>();
     const int64_t size = rows.into.dim() == 0 ? 1 : rows.into.size(rows.dim);
     if (std::any_of(places, places + all.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
-      throw Error("[call] an index in the data is out of range, in " + rows.what);
+      throw runtime::DataError("[call] an index in the data is out of range, in " + rows.what);
     rows.into.index_copy_(rows.dim, rows.index, rows.source);
   }
 
