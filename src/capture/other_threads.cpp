@@ -23,8 +23,9 @@ OtherThreads::OtherThreads() {
     const std::lock_guard<std::mutex> lock(all_guard);
     all().push_back(this);
   }
-  handle_ = at::addGlobalCallback(
-      at::RecordFunctionCallback(&OtherThreads::on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&OtherThreads::on_call)
+                                      .needsInputs(true)
+                                      .scopes({at::RecordScope::FUNCTION}));
 }
 
 OtherThreads::~OtherThreads() {

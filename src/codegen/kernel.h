@@ -10,11 +10,11 @@
 // mean of a cross entropy's losses. Rows cannot use it. Of a full value it gives one for each column, which
 // is stored and nothing else: the gradient of a layer norm's weight, beside the rows of its input's.
 //
-// A kernel that scatters has one store, which adds to what lies at a place that is data, or takes its place. Its points are those
-// that are added; points that differ in a kept dimension never meet at one place, whatever the data, and
-// those that differ in the reduced ones only are added in their order: an embedding's gradient keeps the
-// columns and walks the tokens. So the result is the same however the kept dimensions are distributed. What
-// the result is before, another kernel (or a call) has written.
+// A kernel that scatters has one store, which adds to what lies at a place that is data, or takes its place.
+// Its points are those that are added; points that differ in a kept dimension never meet at one place,
+// whatever the data, and those that differ in the reduced ones only are added in their order: an embedding's
+// gradient keeps the columns and walks the tokens. So the result is the same however the kept dimensions are
+// distributed. What the result is before, another kernel (or a call) has written.
 //
 // Which dimension is vectorised, how wide, and how the parallel ones are distributed is the target's
 // business.

@@ -25,8 +25,10 @@ std::vector<at::Tensor> BackwardCalls::run(const std::vector<at::Tensor>& given,
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i].defined() && is_gone(tangent_of_[i]))
       throw Error(
-          "[autograd] backward through a compiled function a second time, by the same output or by another one "
-          "that is computed from the same values: what was saved for it is gone. Use retain_graph=true in the "
+          "[autograd] backward through a compiled function a second time, by the same output or by another "
+          "one "
+          "that is computed from the same values: what was saved for it is gone. Use retain_graph=true in "
+          "the "
           "first backward, or one backward of the sum of the losses");
     tangents[tangent_of_[i]] = given[i];
   }

@@ -63,10 +63,9 @@ void TensorGuard::guard_offset(const at::Tensor& tensor) {
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
   return tensor.sizes() == view(sizes_) && tensor.layout() == layout_ &&
-         (layout_ != at::kStrided || tensor.strides() == view(strides_)) &&
-         tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
-         (any_grad_ || !has_other_flags(tensor)) && tensor.is_inference() == inference_ &&
-         tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
+         (layout_ != at::kStrided || tensor.strides() == view(strides_)) && tensor.scalar_type() == dtype_ &&
+         tensor.device() == device_ && (any_grad_ || !has_other_flags(tensor)) &&
+         tensor.is_inference() == inference_ && tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
          (!offset_ || tensor.storage_offset() == *offset_) && !tensor._fw_grad(/*level=*/0).defined();
 }
 

@@ -99,9 +99,7 @@ BetweenAll between_all(Builder& b, const Value& x, const Axis& a) {
 /// What neighbours count, the one furthest to the left first, by the distance from the one that is next on
 /// the left.
 using Weights = Values (*)(Builder&, Value*);
-Values linear_weights(Builder& b, Value* distance) {
-  return {b.add(b.neg(distance), 1.0), distance};
-}
+Values linear_weights(Builder& b, Value* distance) { return {b.add(b.neg(distance), 1.0), distance}; }
 
 /// Keys' cubic convolution, as ATen has it.
 constexpr double cubic = -0.75;
@@ -199,7 +197,8 @@ void add_upsampling(Table& table) {
     table["aten::upsample_nearest" + d + "_backward"] = nearest_backward;
     table["aten::_upsample_nearest_exact" + d + "_backward"] = nearest_backward;
   }
-  for (const std::string name : {"aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d"}) {
+  for (const std::string name :
+       {"aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d"}) {
     table[name] = linear;
     table[name + "_backward"] = linear_backward;
   }

@@ -7,7 +7,8 @@
 
 namespace graft::ir {
 
-/// What an upsampling makes of each element along dimension `dim` of [N, C, ...]: so many, if its call says it.
+/// What an upsampling makes of each element along dimension `dim` of [N, C, ...]: so many, if its call says
+/// it.
 std::optional<double> upsampling_factor(const Node& node, size_t dim);
 
 /// Whether ATen takes element i * from / to for the output's element i (exact: the one under its middle),

@@ -375,11 +375,11 @@ TEST(Scatter, no_kernel_for_what_ATen_does_otherwise) {
 /// Where several are put at one place the last one stays, whatever the number of threads.
 TEST(Scatter, ElementsThatTakeAPlace) {
   for (const char* dtype : {"f32", "bf16", "i64"}) {
-    const auto of = to_torch(ir::parse(replaced("graph(%0 \"x\": T[1]) {\n  return (%0)\n}\n", "T[",
-                                                std::string(dtype) + "["))
-                                 .inputs()[0]
-                                 ->type()
-                                 .dtype);
+    const auto of = to_torch(
+        ir::parse(replaced("graph(%0 \"x\": T[1]) {\n  return (%0)\n}\n", "T[", std::string(dtype) + "["))
+            .inputs()[0]
+            ->type()
+            .dtype);
     const auto numbers = [&](at::IntArrayRef sizes) { return (at::randn(sizes) * 9).to(of); };
     const auto check = [&](const std::string& text, const Tensors& inputs) {
       expect_scattered(replaced(text, "T[", std::string(dtype) + "["), inputs, {2, 0});

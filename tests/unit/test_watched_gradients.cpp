@@ -137,7 +137,8 @@ TEST(WatchedGradients, ABackwardPassForEachOutput) {
         const auto y = function(x, w);
         for (size_t k = 0; k < 3; ++k) try {
             const bool retain = k == 0 && i % 2 == 1;
-            for (const auto& g : torch::autograd::grad({y[orders[i / 4][k]].sum()}, {x, w}, {}, retain, false, true))
+            for (const auto& g :
+                 torch::autograd::grad({y[orders[i / 4][k]].sum()}, {x, w}, {}, retain, false, true))
               found.push_back(g.defined() ? g : at::full({6}, -1.0f));
           } catch (const std::exception&) {
             found.push_back(at::full({1}, -2.0f));  // the pass is an error
