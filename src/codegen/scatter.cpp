@@ -101,20 +101,19 @@ Scatter scatter(const Node& n, const char* name) {
 Scatter scatter_tensor(const Node& n) { return scatter(n, "src"); }
 Scatter scatter_number(const Node& n) { return scatter(n, "value"); }
 
-/// Rows, or whatever lies at one place of a dimension.
-Scatter index_rows(const Node& n, const char* name, bool wraps) {
+/// One number, at all places that have one of these indices in a dimension. (index_copy is the device's: it
+/// writes rows of a cache where they belong.)
+Scatter index_fill(const Node& n) {
   const auto& which = *ir::value_of(n, "index");
   const size_t dim = dim_of(n);
   auto sizes = n.output().type().sizes;
   sizes[dim] = which.type().numel();
-  const auto put = [&n, &which, dim, name, wraps](Lowering& l, const Place& p) {
+  const auto put = [&n, &which, dim](Lowering& l, const Place& p) {
     const int at = l.at(which, which.type().sizes.empty() ? Place{} : Place{p[dim]}, DType::i64);
-    put_along(l, n, dim, element_of(l, n, name, p), at, p, wraps);
+    put_along(l, n, dim, element_of(l, n, "value", p), at, p, /*wraps=*/true);
   };
   return {sizes, {static_cast<int64_t>(dim)}, ir::value_of(n, "self"), put};
 }
-Scatter index_copy(const Node& n) { return index_rows(n, "source", /*wraps=*/false); }
-Scatter index_fill(const Node& n) { return index_rows(n, "value", /*wraps=*/true); }
 
 Scatter index_put(const Node& n) {
   const auto& indices = *ir::values_of(n, "indices");
@@ -158,21 +157,16 @@ bool has_index_of_its_rank(const Node& n) {
   return !n.output().type().sizes.empty() &&
          ir::value_of(n, "index")->type().sizes.size() == n.output().type().sizes.size();
 }
-bool has_rows(const Node& n) {
-  const auto* source = ir::value_of(n, "source");
-  return !n.output().type().sizes.empty() &&
-         (!source || source->type().sizes.size() == n.output().type().sizes.size());
-}
-constexpr std::array<Row, 11> rows = {{
+bool has_dimensions(const Node& n) { return !n.output().type().sizes.empty(); }
+constexpr std::array<Row, 10> rows = {{
     {"aten::embedding_dense_backward", embedding_dense_backward,
      [](const Node& n) { return !ir::bool_of(n, "scale_grad_by_freq", false) && has_a_row_for_each(n); }},
     {"aten::index_add", index_add, has_dimensions_and_no_halves},
     {"aten::scatter_add", scatter_add, has_dimensions_and_no_halves},
     {"aten::scatter.src", scatter_tensor, has_index_of_its_rank},
     {"aten::scatter.value", scatter_number, has_index_of_its_rank},
-    {"aten::index_copy", index_copy, has_rows},
-    {"aten::index_fill.int_Scalar", index_fill, has_rows},
-    {"aten::index_fill.int_Tensor", index_fill, has_rows},
+    {"aten::index_fill.int_Scalar", index_fill, has_dimensions},
+    {"aten::index_fill.int_Tensor", index_fill, has_dimensions},
     {"aten::index_put", index_put, has_places},
     {"aten::_index_put_impl", index_put, has_places},
     {"aten::_unsafe_index_put", index_put, has_places},

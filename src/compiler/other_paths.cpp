@@ -14,12 +14,13 @@
 namespace graft::detail {
 namespace {
 
-/// Nothing where an operator refuses its data, as it would in eager code. On a GPU that would be lost by it.
+/// Nothing where an operator refuses its data, as it would in eager code. On a GPU that would be lost by it,
+/// and eager code would have changed its arguments by then: a call that throws has changed nothing.
 std::optional<Program::ForwardPass> forward_unless_refused(const Program& program,
                                                            std::vector<at::Tensor> inputs) {
-  const auto rethrow_on_gpu = [&] {
-    const auto& graph = program.captured().graph;
-    if (std::ranges::any_of(graph.inputs(), [](const auto& input) {
+  const auto rethrow_where_eager_would_change_something = [&] {
+    const auto& captured = program.captured();
+    if (!captured.mutations.empty() || std::ranges::any_of(captured.graph.inputs(), [](const auto& input) {
           return input->type().device.kind != ir::Device::Kind::cpu;
         }))
       throw;
@@ -29,10 +30,10 @@ std::optional<Program::ForwardPass> forward_unless_refused(const Program& progra
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const runtime::DataError& error) {
-    rethrow_on_gpu();
+    rethrow_where_eager_would_change_something();
     log(LogTopic::breaks, error.what());
   } catch (const c10::Error& error) {
-    rethrow_on_gpu();
+    rethrow_where_eager_would_change_something();
     log(LogTopic::breaks, error.what_without_backtrace());
   }
   return std::nullopt;

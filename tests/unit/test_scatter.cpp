@@ -396,12 +396,6 @@ TEST(Scatter, ElementsThatTakeAPlace) {
 }
 )",
           {numbers({13, 77}), places({12, 40}, 77)});
-    check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[40], %2 "y": T[40, 77]) {
-  %3: T[13, 77] = aten::index_copy(self=%0, dim=0, index=%1, source=%2)
-  return (%3)
-}
-)",
-          {numbers({13, 77}), places({40}, 13), numbers({40, 77})});
     check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[5]) {
   %3: T[13, 77] = aten::index_fill.int_Scalar(self=%0, dim=1, index=%1, value=2)
   return (%3)
