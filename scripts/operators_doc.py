@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "operators.md"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "opinfo")]
-from outcomes import run_all, run_some  # noqa: E402
+from outcomes import SOME, run_all, run_some  # noqa: E402
 
 INTRODUCTION = """# PyTorch's operators, compiled
 
@@ -36,8 +35,8 @@ are compared and in one that is not.
 """
 
 
-def operator_of(name):
-    return name.rsplit(" ", 3)[0]
+def heading(title, operators):
+    return f"## {title} ({len(operators)} operators)\n"
 
 
 def names(operators):
@@ -45,22 +44,14 @@ def names(operators):
 
 
 def page(outcomes, how):
-    kinds = defaultdict(set)
-    for name, said in outcomes.of_case.items():
-        kinds[operator_of(name)].add(said.partition(":")[0])
-    for kind in kinds.values():
-        kind.discard("eager")
-    passed = [op for op, found in kinds.items() if found == {"passed"}]
-    external = [op for op, found in kinds.items() if "external" in found and "passed" not in found]
-    both = [op for op, found in kinds.items() if {"external", "passed"} <= found]
+    passed, both, external = outcomes.lists().items()
     counts = outcomes.counts()["all"]
     tried = sum(counts.values()) - counts["eager"]
     parts = [INTRODUCTION, f"{how}: {outcomes.compiled_share():.1%} of {tried:,} are one graph; of those whose shapes do not depend on data "
              f"{outcomes.compiled_share(without_data=True):.1%}.\n", outcomes.table(), "",
-             f"## In generated kernels ({len(passed)} operators)\n", names(passed), "",
-             f"## In generated kernels for some samples, with calls of ATen for others ({len(both)})\n",
-             "Empty tensors, complex numbers, sparse ones, special layouts; gradients that are calls.\n", names(both), "",
-             f"## Calls of ATen ({len(external)})\n", names(external), "", "## Refused\n", "| reason | samples | operators |\n|---|---|---|"]
+             heading(*passed), names(passed[1]), "", heading(*both),
+             "Empty tensors, complex numbers, sparse ones, special layouts; gradients that are calls.\n", names(both[1]), "",
+             heading(*external), names(external[1]), "", "## Refused\n", "| reason | samples | operators |\n|---|---|---|"]
     for reason, operators in outcomes.reasons():
         shown = ", ".join(f"`{op}`" for op, _ in operators.most_common(8)) + (", ..." if len(operators) > 8 else "")
         parts.append(f"| {re.sub(r' at [^ ]*[+:][0-9a-fx]+.*', '', reason).replace('|', ' ')} | {sum(operators.values())} | {shown} |")
@@ -83,6 +74,7 @@ def main():
             outcomes = run_all(folder, seen=lambda part, _: print(f"part {part} is done", flush=True))
     else:
         outcomes = run_some(args.samples)
+        outcomes.update(run_some(SOME))
     how = f"{today}, commit {commit}, {os.uname().machine}, {'all samples' if args.all else f'{args.samples:,} samples spread over all operators'}"
     PAGE.write_text(page(outcomes, how))
     print(outcomes.table())

@@ -14,14 +14,10 @@ namespace {
 
 class CompiledBackward : public torch::autograd::Node {
  public:
-  CompiledBackward(torch::autograd::edge_list&& edges, BackwardPass backward, bool saves)
-      : Node(std::move(edges)), backward_(std::move(backward)), saves_(saves) {}
+  CompiledBackward(torch::autograd::edge_list&& edges, BackwardPass backward)
+      : Node(std::move(edges)), backward_(std::move(backward)) {}
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override {
-    if (!backward_)
-      throw Error(
-          "[autograd] backward through a compiled function a second time: its saved tensors are gone. Use "
-          "retain_graph=true in the first backward");
     // The result would carry no history, and second derivatives would silently be zero.
     if (at::GradMode::is_enabled())
       throw Error(
@@ -30,14 +26,10 @@ class CompiledBackward : public torch::autograd::Node {
     // As eager does, what was saved goes while the gradients come, unless the graph is kept for another time.
     return backward_(tangents, !torch::autograd::get_current_graph_task_keep_graph());
   }
-  void release_variables() override {
-    if (saves_) backward_ = nullptr;
-  }
   std::string name() const override { return "CompiledBackward"; }
 
  private:
   BackwardPass backward_;
-  bool saves_;
 };
 
 /// Passes a gradient on. It knows the outputs that its own is computed from, so that autograd comes by here
@@ -85,12 +77,12 @@ Pointer make_node(Args&&... args) {
 }  // namespace
 
 void connect(const std::vector<at::Tensor>& outputs, const std::vector<std::vector<size_t>>& computed_from,
-             const std::vector<at::Tensor>& inputs, BackwardPass backward, bool saves) {
+             const std::vector<at::Tensor>& inputs, BackwardPass backward) {
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
   for (const auto& input : inputs)
     edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input) : torch::autograd::Edge());
-  const auto node = make_node<CompiledBackward>(std::move(edges), std::move(backward), saves);
+  const auto node = make_node<CompiledBackward>(std::move(edges), std::move(backward));
   std::vector<bool> is_source(outputs.size(), false);
   for (const auto& sources : computed_from)
     for (const size_t source : sources) is_source[source] = true;

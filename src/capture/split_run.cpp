@@ -71,6 +71,13 @@ void SplitRun::on_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (writer_) return pass_first(op, keys, stack);
   // A read is a call like any other, with autograd and all, of what is computed.
   const bool reads = !follower_.is_at_end() && follower_.next().reads;
+  if (reads && past_autograd_) {
+    // In the middle of an operator (at::combinations): what it reads is computed, and has a history.
+    no_more_past_autograd();
+    op.callBoxed(stack);  // comes here again
+    if (!writer_) past_autograd_ = skip_autograd();
+    return;
+  }
   if (reads) compute();
   const bool is_outermost = !reads && !past_autograd_;
   if (is_outermost) past_autograd_ = skip_autograd();

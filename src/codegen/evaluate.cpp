@@ -58,6 +58,7 @@ class Evaluator {
     for (size_t n = 0; n < kernel_.code.size(); ++n)
       if (kernel_.code[n].once) finish(n);
     for (auto& [element, total] : sums_) keep_sum(element, total);
+    for (auto& [element, stored] : taken_) made_.stored.push_back(stored);
     return std::move(made_);
   }
 
@@ -367,6 +368,12 @@ class Evaluator {
         made_.in_range = false;
         continue;
       }
+      if (i.takes) {
+        Stored stored{i.buffer, *element, {}, {}};
+        convert(code(i.args[0]).dtype, reg(i.args[0]), lane, dtype, stored.real, stored.whole);
+        taken_.insert_or_assign(*element, stored);
+        continue;
+      }
       auto found = sums_.find(*element);
       if (found == sums_.end()) {
         found = sums_
@@ -484,6 +491,7 @@ class Evaluator {
   std::vector<Register> registers_;
   std::vector<RowTotals> totals_;
   std::map<int64_t, ElementSum> sums_;  // of a kernel that scatters, by element of its one buffer
+  std::map<int64_t, Stored> taken_;     // of one whose elements take a place
 
   size_t row_points_ = 1, lanes_ = 0;
   int64_t row_count_ = 1;

@@ -198,7 +198,9 @@ std::string to_string(const Kernel& kernel) {
          << (i.by_columns  ? " by columns"
              : i.over_rows ? " over rows"
                            : "")
-         << (i.adds ? " adding" : "");
+         << (i.takes  ? " taking the place"
+             : i.adds ? " adding"
+                      : "");
     for (const int arg : i.args) text << " v" << arg;
     if (i.op == Op::constant) {
       if (ir::is_floating(i.dtype))

@@ -10,11 +10,11 @@
 // mean of a cross entropy's losses. Rows cannot use it. Of a full value it gives one for each column, which
 // is stored and nothing else: the gradient of a layer norm's weight, beside the rows of its input's.
 //
-// A kernel that scatters has one store, which adds to what lies at a place that is data. Its points are those
-// that are added; points that differ in a kept dimension never meet at one place, whatever the data, and
-// those that differ in the reduced ones only are added in their order: an embedding's gradient keeps the
-// columns and walks the tokens. So the result is the same however the kept dimensions are distributed. What
-// the result is before, another kernel (or a call) has written.
+// A kernel that scatters has one store, which adds to what lies at a place that is data, or takes its place.
+// Its points are those that are added; points that differ in a kept dimension never meet at one place,
+// whatever the data, and those that differ in the reduced ones only are added in their order: an embedding's
+// gradient keeps the columns and walks the tokens. So the result is the same however the kept dimensions are
+// distributed. What the result is before, another kernel (or a call) has written.
 //
 // Which dimension is vectorised, how wide, and how the parallel ones are distributed is the target's
 // business.
@@ -49,7 +49,8 @@ struct Instruction {
   /// A flag; where it is false the place may lie outside of the buffer, and the value is any, or nothing is
   /// added.
   int guard = -1;
-  bool adds = false;  // store: to what lies there
+  bool adds = false;   // store: to what lies there,
+  bool takes = false;  // or in its place; the last point that comes stays
 
   double number = 0;    // constant of a floating type
   int64_t integer = 0;  // constant of another type

@@ -326,6 +326,12 @@ void Lowering::add_at(const ir::Value& result, int instruction, const Place& pla
                           .adds = true});
 }
 
+void Lowering::put_at(const ir::Value& result, int instruction, const Place& place,
+                      const std::vector<Instruction::Indirect>& indirect) {
+  add_at(result, instruction, place, indirect);
+  kernel_.code.back().takes = true;
+}
+
 Kernel Lowering::finish() && {
   analyse(kernel_);
   return std::move(kernel_);

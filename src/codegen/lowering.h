@@ -42,6 +42,9 @@ class Lowering {
   /// data; where the flag holds, if there is one.
   void add_at(const ir::Value& result, int instruction, const Place& place,
               const std::vector<Instruction::Indirect>& indirect, int flag = -1);
+  /// The same, in the place of what lies there.
+  void put_at(const ir::Value& result, int instruction, const Place& place,
+              const std::vector<Instruction::Indirect>& indirect);
 
   /// Where values were read that are not computed here.
   struct Access {

@@ -74,6 +74,47 @@ Scatter scatter_add(const Node& n) {
   return {index.type().sizes, {static_cast<int64_t>(dim)}, ir::value_of(n, "self"), add};
 }
 
+void put_along(Lowering& l, const Node& n, size_t dim, int element, int at, const Place& p,
+               bool wraps = false) {
+  auto place = p;
+  place[dim] = 0;
+  l.put_at(n.output(), element, place, {{at, stride(n.output(), dim), size(n.output(), dim), wraps}});
+}
+
+/// A tensor's element, or one number for all, as the result holds it.
+int element_of(Lowering& l, const Node& n, const char* name, const Place& p) {
+  const auto dtype = n.output().type().dtype;
+  const auto* value = ir::value_of(n, name);
+  const bool is_tensor = value && !value->type().sizes.empty();
+  return l.convert(is_tensor ? l.evaluate(*value, p) : l.argument(n, name, p, out(n)), dtype);
+}
+
+/// The places may be more than the elements' own: `index` says how many there are.
+Scatter scatter(const Node& n, const char* name) {
+  const auto& index = *ir::value_of(n, "index");
+  const size_t dim = dim_of(n);
+  const auto put = [&n, &index, dim, name](Lowering& l, const Place& p) {
+    put_along(l, n, dim, element_of(l, n, name, p), l.at(index, p, DType::i64), p);
+  };
+  return {index.type().sizes, {static_cast<int64_t>(dim)}, ir::value_of(n, "self"), put};
+}
+Scatter scatter_tensor(const Node& n) { return scatter(n, "src"); }
+Scatter scatter_number(const Node& n) { return scatter(n, "value"); }
+
+/// One number, at all places that have one of these indices in a dimension. (index_copy is the device's: it
+/// writes rows of a cache where they belong.)
+Scatter index_fill(const Node& n) {
+  const auto& which = *ir::value_of(n, "index");
+  const size_t dim = dim_of(n);
+  auto sizes = n.output().type().sizes;
+  sizes[dim] = which.type().numel();
+  const auto put = [&n, &which, dim](Lowering& l, const Place& p) {
+    const int at = l.at(which, which.type().sizes.empty() ? Place{} : Place{p[dim]}, DType::i64);
+    put_along(l, n, dim, element_of(l, n, "value", p), at, p, /*wraps=*/true);
+  };
+  return {sizes, {static_cast<int64_t>(dim)}, ir::value_of(n, "self"), put};
+}
+
 Scatter index_put(const Node& n) {
   const auto& indices = *ir::values_of(n, "indices");
   const auto shape = index_shape(indices);
@@ -83,7 +124,10 @@ Scatter index_put(const Node& n) {
   sizes.insert(sizes.begin() + static_cast<int64_t>(shape.front), shape.sizes.begin(), shape.sizes.end());
   const auto add = [&n, &indices](Lowering& l, const Place& p) {
     const auto [place, indirect] = indexed_place(l, n.output(), indices, p);
-    l.add_at(n.output(), l.argument(n, "values", p, out(n)), place, indirect);
+    if (ir::bool_of(n, "accumulate", false))
+      l.add_at(n.output(), l.argument(n, "values", p, out(n)), place, indirect);
+    else
+      l.put_at(n.output(), l.argument(n, "values", p, out(n)), place, indirect);
   };
   return {sizes, numbers(shape.front, shape.sizes.size()), ir::value_of(n, "self"), add};
 }
@@ -100,9 +144,8 @@ bool has_a_row_for_each(const Node& n) {
   rows.pop_back();
   return rows == ir::value_of(n, "indices")->type().sizes;
 }
-bool accumulates(const Node& n) {
-  return ir::bool_of(n, "accumulate", false) && index_applies(n) &&
-         ir::value_of(n, "values")->type().sizes.size() <= index_put(n).sizes.size();
+bool has_places(const Node& n) {
+  return index_applies(n) && ir::value_of(n, "values")->type().sizes.size() <= index_put(n).sizes.size();
 }
 // ATen sums half types in float here, and rounds after each addition in the others.
 bool has_dimensions_and_no_halves(const Node& n) {
@@ -110,14 +153,23 @@ bool has_dimensions_and_no_halves(const Node& n) {
          ir::value_of(n, n.op() == "aten::index_add" ? "source" : "index")->type().sizes.size() ==
              n.output().type().sizes.size();
 }
-constexpr std::array<Row, 6> rows = {{
+bool has_index_of_its_rank(const Node& n) {
+  return !n.output().type().sizes.empty() &&
+         ir::value_of(n, "index")->type().sizes.size() == n.output().type().sizes.size();
+}
+bool has_dimensions(const Node& n) { return !n.output().type().sizes.empty(); }
+constexpr std::array<Row, 10> rows = {{
     {"aten::embedding_dense_backward", embedding_dense_backward,
      [](const Node& n) { return !ir::bool_of(n, "scale_grad_by_freq", false) && has_a_row_for_each(n); }},
     {"aten::index_add", index_add, has_dimensions_and_no_halves},
     {"aten::scatter_add", scatter_add, has_dimensions_and_no_halves},
-    {"aten::index_put", index_put, accumulates},
-    {"aten::_index_put_impl", index_put, accumulates},
-    {"aten::_unsafe_index_put", index_put, accumulates},
+    {"aten::scatter.src", scatter_tensor, has_index_of_its_rank},
+    {"aten::scatter.value", scatter_number, has_index_of_its_rank},
+    {"aten::index_fill.int_Scalar", index_fill, has_dimensions},
+    {"aten::index_fill.int_Tensor", index_fill, has_dimensions},
+    {"aten::index_put", index_put, has_places},
+    {"aten::_index_put_impl", index_put, has_places},
+    {"aten::_unsafe_index_put", index_put, has_places},
 }};
 
 bool can_be_computed(const Node& n) {

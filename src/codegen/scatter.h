@@ -1,5 +1,5 @@
-// Operators that add elements to a tensor at places that are data: the gradients of embeddings, gathers and
-// indexing.
+// Operators that add elements to a tensor at places that are data (the gradients of embeddings, gathers and
+// indexing), or put them there.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,7 +14,8 @@ struct Scatter {
   std::vector<int64_t> sizes;   ///< of what is added
   std::vector<int64_t> walked;  ///< its dimensions along which several elements may have one place
   const ir::Value* onto;        ///< what the result is before; null: zeros
-  /// The element there, to where it belongs.
+  /// The element there, to where it belongs. Of several that are put at one place the last one stays, as in
+  /// ATen on one thread.
   std::function<void(Lowering&, const Place&)> add;
 };
 

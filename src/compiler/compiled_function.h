@@ -93,6 +93,8 @@ struct CompiledFunction::Impl {
   FlatResult check_path(GuardedProgram& guarded, verify::EagerCall& eager, const FlatArguments& call);
   FlatResult run(GuardedProgram& guarded, std::vector<at::Tensor> bound, const FlatArguments& call,
                  const EagerFunction& original, const GlobalState& now);
+  FlatResult call_with_refused_data(GuardedProgram& guarded, const FlatArguments& call,
+                                    const EagerFunction& original);
   FlatResult take_path_of_other_answer(const FlatArguments& call, const EagerFunction& original,
                                        const GlobalState& now);
   FlatResult use_path_of(verify::EagerCall& eager, const FlatArguments& call, const GlobalState& now);

@@ -52,7 +52,8 @@ TensorGuard::TensorGuard(const at::Tensor& tensor, bool any_grad)
   dtype_ = tensor.scalar_type();
   device_ = tensor.device();
   sizes_ = tensor.sizes().vec();
-  strides_ = tensor.strides().vec();
+  layout_ = tensor.layout();
+  if (layout_ == at::kStrided) strides_ = tensor.strides().vec();
 }
 
 void TensorGuard::guard_offset(const at::Tensor& tensor) {
@@ -61,10 +62,10 @@ void TensorGuard::guard_offset(const at::Tensor& tensor) {
 
 bool TensorGuard::holds(const at::Tensor& tensor) const {
   if (!tensor.defined() || !defined_) return tensor.defined() == defined_;
-  return tensor.sizes() == view(sizes_) && tensor.strides() == view(strides_) &&
-         tensor.scalar_type() == dtype_ && tensor.device() == device_ &&
-         (any_grad_ || !has_other_flags(tensor)) && tensor.is_inference() == inference_ &&
-         tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
+  return tensor.sizes() == view(sizes_) && tensor.layout() == layout_ &&
+         (layout_ != at::kStrided || tensor.strides() == view(strides_)) && tensor.scalar_type() == dtype_ &&
+         tensor.device() == device_ && (any_grad_ || !has_other_flags(tensor)) &&
+         tensor.is_inference() == inference_ && tensor.is_conj() == conj_ && tensor.is_neg() == neg_ &&
          (!offset_ || tensor.storage_offset() == *offset_) && !tensor._fw_grad(/*level=*/0).defined();
 }
 
@@ -78,7 +79,9 @@ std::string TensorGuard::difference(const at::Tensor& tensor) const {
     return defined_ ? "no tensor is given, the program was compiled for one"
                     : "a tensor is given, the program was compiled for none";
   if (tensor.sizes() != view(sizes_)) return changed("shape", view(sizes_), tensor.sizes());
-  if (tensor.strides() != view(strides_)) return changed("strides", view(strides_), tensor.strides());
+  if (tensor.layout() != layout_) return changed("layout", layout_, tensor.layout());
+  if (layout_ == at::kStrided && tensor.strides() != view(strides_))
+    return changed("strides", view(strides_), tensor.strides());
   if (tensor.scalar_type() != dtype_) return changed("dtype", dtype_, tensor.scalar_type());
   if (tensor.device() != device_) return changed("device", device_, tensor.device());
   if (tensor.is_inference() != inference_) return changed("is_inference", inference_, tensor.is_inference());

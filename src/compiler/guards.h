@@ -31,6 +31,7 @@ class TensorGuard {
   bool conj_ = false, neg_ = false;
   at::ScalarType dtype_ = at::kFloat;
   at::Device device_ = at::kCPU;
+  at::Layout layout_ = at::kStrided;
   std::vector<int64_t> sizes_, strides_;
   std::optional<int64_t> offset_;
 };

@@ -7,11 +7,37 @@
 #include "compiler/checked_call.h"
 #include "compiler/compiled_function.h"
 #include "runtime/assumption.h"
+#include "runtime/data_error.h"
 #include "support/log.h"
 #include "support/stopwatch.h"
 
 namespace graft::detail {
 namespace {
+
+/// Nothing where an operator refuses its data, as it would in eager code. On a GPU that would be lost by it,
+/// and eager code would have changed its arguments by then: a call that throws has changed nothing.
+std::optional<Program::ForwardPass> forward_unless_refused(const Program& program,
+                                                           std::vector<at::Tensor> inputs) {
+  const auto rethrow_where_eager_would_change_something = [&] {
+    const auto& captured = program.captured();
+    if (!captured.mutations.empty() || std::ranges::any_of(captured.graph.inputs(), [](const auto& input) {
+          return input->type().device.kind != ir::Device::Kind::cpu;
+        }))
+      throw;
+  };
+  try {
+    return program.forward(std::move(inputs));
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const runtime::DataError& error) {
+    rethrow_where_eager_would_change_something();
+    log(LogTopic::breaks, error.what());
+  } catch (const c10::Error& error) {
+    rethrow_where_eager_would_change_something();
+    log(LogTopic::breaks, error.what_without_backtrace());
+  }
+  return std::nullopt;
+}
 
 using Clock = std::chrono::steady_clock;
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -69,17 +95,35 @@ FlatResult CompiledFunction::Impl::run(GuardedProgram& guarded, std::vector<at::
                                        const FlatArguments& call, const EagerFunction& original,
                                        const GlobalState& now) {
   const auto& program = *guarded.program;
-  if (program.captured().assumptions.empty()) return guarded.run(std::move(bound));
+  if (program.captured().assumptions.empty()) {
+    auto pass = forward_unless_refused(program, std::move(bound));
+    if (!pass) return call_with_refused_data(guarded, call, original);
+    return {program.finish(std::move(*pass)), guarded.structure};
+  }
   const verify::GeneratorStates before =
       program.draws() ? verify::GeneratorStates(program.captured().generators, call.tensors)
                       : verify::GeneratorStates();
   try {
-    return {program.finish(program.forward(std::move(bound))), guarded.structure};
+    auto pass = forward_unless_refused(program, std::move(bound));
+    if (pass) return {program.finish(std::move(*pass)), guarded.structure};
   } catch (const runtime::AssumptionFailed& failed) {
     before.restore();
     log(LogTopic::recompiles, failed.what());
+    return take_path_of_other_answer(call, original, now);
   }
-  return take_path_of_other_answer(call, original, now);
+  return call_with_refused_data(guarded, call, original);
+}
+
+/// Eager code says in its own words what is wrong with the data, or its code catches the error and goes on.
+FlatResult CompiledFunction::Impl::call_with_refused_data(GuardedProgram& guarded, const FlatArguments& call,
+                                                          const EagerFunction& original) {
+  auto result = original(call.tensors);
+  guarded.not_replayable = true;  // where the code goes on depends on data
+  const std::lock_guard<std::recursive_mutex> lock(compiling);
+  report_break(
+      "[compile] an operator refused its data, and the function's code went on: calls with such data run "
+      "eagerly. Ask for what is wrong with the data before the call, or clamp it");
+  return result;
 }
 
 FlatResult CompiledFunction::Impl::take_path_of_other_answer(const FlatArguments& call,
@@ -154,7 +198,10 @@ FlatResult CompiledFunction::Impl::replayed_call(GuardedProgram& guarded, std::v
     if (result.fixed != chosen.fixed) chosen.replays.note_change();
     for (const auto& [input, value] : outcome.told) inputs[input] = value;
     const auto replayed = Clock::now();
-    result.tensors = chosen.run(std::move(inputs)).tensors;
+    const auto& program = *chosen.program;
+    auto pass = forward_unless_refused(program, std::move(inputs));
+    if (!pass) return call_with_refused_data(chosen, call, original);
+    result.tensors = program.finish(std::move(*pass));
     chosen.replays.note_times(seconds(replayed - started), seconds(Clock::now() - replayed));
     return result;
   }

@@ -10,11 +10,13 @@
 #include <unordered_set>
 
 #include "autograd/absent_tangents.h"
+#include "autograd/common_history.h"
 #include "autograd/node.h"
 #include "autograd/partition.h"
 #include "autograd/recompute.h"
 #include "capture/ivalue.h"
 #include "codegen/lowering.h"
+#include "compiler/backward_calls.h"
 #include "compiler/build.h"
 #include "compiler/joined_gradients.h"
 #include "ir/clone.h"
@@ -183,7 +185,12 @@ Program::Program(const Capture& capture, const CompileOptions& options)
   if (changes_slots(capture) && !parts.backward) parts.forward = step_of(std::move(parts.forward), options);
   forward_ = build(std::move(parts.forward), captured_.generators, options, bindings);
   if (!parts.backward) return;
-  if (tangent_types_.size() > 1) backward_graph_ = ir::clone(*parts.backward);
+  if (tangent_types_.size() > 1) {
+    backward_graph_ = ir::clone(*parts.backward);
+    saved_in_common_ = autograd::common_history(captured_.graph, captured_.tangent_inputs);
+  } else {
+    saved_in_common_ = {{parts.backward->inputs().size() > tangent_types_.size()}};
+  }
   backward_ = build(std::move(*parts.backward), captured_.generators, options_, backward_bindings());
 }
 
@@ -211,6 +218,24 @@ std::vector<std::vector<bool>> Program::partial_backwards() const {
 void Program::note_checked(size_t partial_backwards) const {
   const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
   if (partial_backwards_.size() == partial_backwards) has_unchecked_.store(false, std::memory_order_release);
+}
+
+void Program::keep_what_others_need(ForwardPass& pass, const std::vector<bool>& gone) const {
+  if (!backward_graph_) return;  // one output, for which nothing was saved
+  const auto& needs = [&]() -> const std::vector<bool>& {
+    const std::lock_guard<std::mutex> lock(partial_backwards_guard_);
+    const auto found = needs_without_.find(gone);
+    if (found != needs_without_.end()) return found->second;
+    return needs_without_
+        .emplace(gone, inputs_needed_by(autograd::without_tangents(*backward_graph_, gone).graph))
+        .first->second;
+  }();
+  for (size_t i = 0; i < pass.saved.size(); ++i)
+    if (!needs[i]) pass.saved[i].reset();
+  std::vector<at::Tensor> inputs(pass.inputs.size());
+  for (size_t i = 0; i < backward_inputs_.size(); ++i)
+    if (needs[pass.saved.size() + i]) inputs[backward_inputs_[i]] = pass.inputs[backward_inputs_[i]];
+  pass.inputs = std::move(inputs);
 }
 
 ProgramGraphs program_graphs(const Capture& capture, Backend backend) {
@@ -468,16 +493,9 @@ void Program::differentiate(const std::shared_ptr<ForwardPass>& pass, const std:
     for (const size_t other : computed_from_[tangent])
       if (place_of[other]) from.push_back(*place_of[other]);
   }
-  connect(
-      differentiated, computed_from, leaves,
-      [self = shared_from_this(), pass, tangent_of, count = place_of.size()](
-          const std::vector<at::Tensor>& given, bool last) {
-        if (given.size() == count) return self->backward(*pass, given, last, /*sparse=*/true);
-        std::vector<at::Tensor> tangents(count);
-        for (size_t i = 0; i < given.size(); ++i) tangents[tangent_of[i]] = given[i];
-        return self->backward(*pass, tangents, last, /*sparse=*/true);
-      },
-      /*saves=*/!pass->saved.empty() || !backward_inputs_.empty());
+  const auto calls = std::make_shared<BackwardCalls>(shared_from_this(), pass, std::move(tangent_of));
+  connect(differentiated, computed_from, leaves,
+          [calls](const std::vector<at::Tensor>& given, bool last) { return calls->run(given, last); });
 }
 
 void Program::write_mutations(ForwardPass& pass) const {

@@ -60,6 +60,13 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   /// come as such; if not, as their values.
   std::vector<at::Tensor> backward(ForwardPass& pass, const std::vector<at::Tensor>& tangents,
                                    bool last = false, bool sparse = false) const;
+  /// How many outputs have a gradient.
+  size_t tangents() const { return tangent_types_.size(); }
+  /// Whether the histories of two of them, in the function's own graph, have calls in common that saved
+  /// something (autograd/common_history.h).
+  bool have_saved_in_common(size_t one, size_t other) const { return saved_in_common_[one][other]; }
+  /// Lets go of what only backward passes by `gone` tangents need.
+  void keep_what_others_need(ForwardPass& pass, const std::vector<bool>& gone) const;
   std::vector<std::vector<bool>> partial_backwards() const override;
   /// One of these was made after the last watched call.
   bool has_unchecked_backward() const { return has_unchecked_.load(std::memory_order_acquire); }
@@ -96,6 +103,8 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
     std::vector<bool> needs;            ///< by input: it computes something from it
   };
   const PartialBackward& backward_without(const std::vector<bool>& absent) const;
+  std::vector<std::vector<bool>> saved_in_common_;
+  mutable std::map<std::vector<bool>, std::vector<bool>> needs_without_;  // inputs, by absent tangents
   CompileOptions options_;
   std::optional<ir::Graph> backward_graph_;
   mutable std::mutex partial_backwards_guard_;

@@ -137,6 +137,15 @@ Value* Builder::slice(Value* x, int64_t dim, int64_t start, int64_t end, int64_t
               std::move(type));
 }
 
+Value* Builder::unsqueeze(Value* x, int64_t dim) {
+  auto type = x->type();
+  const auto at = static_cast<size_t>(dim);
+  const int64_t stride = at < type.sizes.size() ? type.sizes[at] * type.strides[at] : 1;
+  type.sizes.insert(type.sizes.begin() + dim, 1);
+  type.strides.insert(type.strides.begin() + dim, stride);
+  return call("aten::unsqueeze", {{"self", x}, {"dim", Attribute(dim)}}, std::move(type));
+}
+
 Value* Builder::expand(Value* x, const Dims& sizes) {
   auto type = x->type();
   for (size_t i = 0; i < sizes.size(); ++i)

@@ -58,6 +58,7 @@ class Builder {
   // Other views, with the strides that they have.
   ir::Value* permute(ir::Value* x, const Dims& dims);
   ir::Value* slice(ir::Value* x, int64_t dim, int64_t start, int64_t end, int64_t step = 1);
+  ir::Value* unsqueeze(ir::Value* x, int64_t dim);
   ir::Value* expand(ir::Value* x, const Dims& sizes);
   /// Row-major memory: what any view() is possible of.
   ir::Value* contiguous(ir::Value* x) { return x->type().is_contiguous() ? x : copy(x); }

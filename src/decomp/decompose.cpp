@@ -16,6 +16,7 @@ const Table& table() {
     add_losses(t);
     add_movement(t);
     add_pooling(t);
+    add_upsampling(t);
     return t;
   }();
   return made;

@@ -1,11 +1,10 @@
-// What moves elements in a fixed order, as views and copies; the backward of padding and upsampling, where
-// several elements come together, as sums.
+// What moves elements in a fixed order, as views and copies; the backward of padding, where several elements
+// come together, as sums.
 #include <algorithm>
 #include <numeric>
 
 #include "decomp/table.h"
 #include "ir/arguments.h"
-#include "ir/upsampling.h"
 
 namespace graft::decomp {
 namespace {
@@ -143,27 +142,6 @@ Value* fold_replication(Builder& b, Value* g, const Padding& p) {
   return made;
 }
 
-// --- upsampling, backward
-
-/// Where each element was taken a whole number of times: the sum of its copies.
-Values nearest_backward(Builder& b, const Node& n) {
-  const auto dtype = n.output().type().dtype;
-  const auto& sizes = n.output().type().sizes;
-  auto* grad = ir::value_of(n, "grad_output");
-  Dims split{sizes[0], sizes[1]}, copies;
-  if (n.output().type().numel() == 0 || !ir::is_floating(dtype)) return {};
-  for (size_t i = 2; i < sizes.size(); ++i) {
-    const int64_t to = grad->type().sizes[i], times = to / sizes[i];
-    const bool exact = n.op().starts_with("aten::_upsample_nearest_exact");
-    if (to % sizes[i] != 0 || !ir::takes_quotients(n, exact, i, sizes[i], to)) return {};
-    split.push_back(sizes[i]);
-    copies.push_back(static_cast<int64_t>(split.size()));
-    split.push_back(times);
-  }
-  auto* g = b.view(b.contiguous(b.to(grad, wide(dtype))), split);
-  return {b.to(b.sum(g, copies, false), dtype)};
-}
-
 }  // namespace
 
 void add_movement(Table& table) {
@@ -182,8 +160,6 @@ void add_movement(Table& table) {
     table["aten::replication_pad" + d + "_backward"] = [](Builder& b, const Node& n) {
       return pad_backward(b, n, fold_replication);
     };
-    table["aten::upsample_nearest" + d + "_backward"] = nearest_backward;
-    table["aten::_upsample_nearest_exact" + d + "_backward"] = nearest_backward;
   }
 }
 

@@ -18,6 +18,7 @@ void add_normalisations(Table& table);
 void add_losses(Table& table);
 void add_movement(Table& table);
 void add_pooling(Table& table);
+void add_upsampling(Table& table);
 
 /// Every operator that has a decomposition; sorted.
 std::vector<std::string> decomposed_operators();

@@ -2,23 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "ir/arguments.h"
 
 namespace graft::ir {
 namespace {
 
-std::optional<double> factor_of(const Node& node, size_t dim) {
-  constexpr const char* names[] = {"scales_d", "scales_h", "scales_w"};
-  const size_t dims = ints_of(node, "output_size")->size();
-  return number_of(node, dims == 1 ? "scales" : names[3 - dims + dim - 2]);
-}
-
 /// What one step in the output is in the input: from the factor that the call names, or from the sizes.
 template <class T>
 T upsampling_step(const Node& node, size_t dim, int64_t from, int64_t to) {
-  const auto factor = factor_of(node, dim);
+  const auto factor = upsampling_factor(node, dim);
   return factor && *factor > 0 ? static_cast<T>(1 / *factor) : static_cast<T>(from) / static_cast<T>(to);
 }
 
@@ -38,6 +31,12 @@ bool takes_quotients_in(const Node& node, bool exact, size_t dim, int64_t from, 
 }
 
 }  // namespace
+
+std::optional<double> upsampling_factor(const Node& node, size_t dim) {
+  constexpr const char* names[] = {"scales_d", "scales_h", "scales_w"};
+  const size_t dims = ints_of(node, "output_size")->size();
+  return number_of(node, dims == 1 ? "scales" : names[3 - dims + dim - 2]);
+}
 
 bool takes_quotients(const Node& node, bool exact, size_t dim, int64_t from, int64_t to) {
   return takes_quotients_in<float>(node, exact, dim, from, to) &&

@@ -15,6 +15,7 @@
 #include "plan/step_values.h"
 #include "runtime/action_times.h"
 #include "runtime/arena_pool.h"
+#include "runtime/data_error.h"
 #include "runtime/recorded_runs.h"
 #include "runtime/tensor_over.h"
 #include "support/log.h"
@@ -317,8 +318,8 @@ class Scheduled : public Executable {
   void check_failure(runtime::RunContext& context) const {
     if (program_.last_check == none) return;
     if (const auto mark = context.take_failure())
-      throw Error("[kernel] an index in the data is out of range, in " +
-                  program_.actions[static_cast<size_t>(mark) - 1].what);
+      throw runtime::DataError("[kernel] an index in the data is out of range, in " +
+                               program_.actions[static_cast<size_t>(mark) - 1].what);
   }
 
   runtime::Prepared program_;

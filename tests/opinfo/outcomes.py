@@ -14,6 +14,11 @@ import programs
 DRIVER = programs.BUILD / "tests" / "opinfo_driver"
 EXPORT = Path(__file__).with_name("export.py")
 KINDS = ("passed", "external", "refused", "wrong", "crashed", "eager")
+SOME = 400  # samples of the test that runs by default
+# What docs/operators.md lists, and which outcomes an operator of each list may have.
+LISTS = {"In generated kernels": {"passed", "refused"},
+         "In generated kernels for some samples, with calls of ATen for others": {"passed", "external", "refused"},
+         "Calls of ATen": {"external", "refused"}}
 SHAPE_OF_DATA = "has a result whose shape depends on the data"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -30,6 +35,22 @@ class Outcomes:
 
     def of_kind(self, *kinds):
         return {name: said for name, said in self.of_case.items() if said.partition(":")[0] in kinds}
+
+    def of_operators(self):
+        """Which kinds of outcomes each operator has."""
+        kinds = {}
+        for name, said in self.of_case.items():
+            kinds.setdefault(name.rsplit(" ", 3)[0], set()).add(said.partition(":")[0])
+        return {op: found - {"eager"} for op, found in kinds.items()}
+
+    def lists(self):
+        """The lists of docs/operators.md."""
+        made = {title: [] for title in LISTS}
+        for op, found in self.of_operators().items():
+            external, passed = "external" in found, "passed" in found
+            if external or passed:
+                made[list(LISTS)[0 if not external else 1 if passed else 2]].append(op)
+        return made
 
     def counts(self):
         """By dtype and in all: how many cases of each kind. Those that eager code refuses are none of the compiler's."""
@@ -68,6 +89,16 @@ class Outcomes:
             shown = [counts[kind] for kind in KINDS if kind != "eager"]
             lines.append(f"| {row} | " + " | ".join(f"{number:,}" for number in (sum(shown), *shown)) + " |")
         return "\n".join(lines)
+
+
+def operators_listed(page):
+    """By operator: the list of the page in which it stands."""
+    found = {}
+    for section in page.split("\n## ")[1:]:
+        title = section.partition(" (")[0]
+        if title in LISTS:
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", section), title)
+    return found
 
 
 def reason_of(said):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import programs
-from outcomes import DRIVER, run_all, run_some
+from outcomes import DRIVER, LISTS, SOME, operators_listed, run_all, run_some
 from recorded_calls import Recorder
 
 pytestmark = pytest.mark.skipif(not DRIVER.exists(), reason=f"{DRIVER} is not built")
@@ -20,8 +20,21 @@ def judge(outcomes):
     assert outcomes.compiled_share(without_data=True) >= 0.95, outcomes.reasons()[:10]
 
 
-def test_some_samples():
-    judge(run_some(400))
+@pytest.fixture(scope="module")
+def some():
+    return run_some(SOME)
+
+
+def test_some_samples(some):
+    judge(some)
+
+
+def test_the_page_is_current(some):
+    """docs/operators.md says of each operator what became of it. If not: scripts/operators_doc.py"""
+    listed = operators_listed((programs.ROOT / "docs" / "operators.md").read_text())
+    assert len(listed) > 400
+    other = {op: sorted(kinds) for op, kinds in some.of_operators().items() if not kinds <= LISTS.get(listed.get(op), {"refused"})}
+    assert other == {}
 
 
 def test_what_the_driver_says(tmp_path):

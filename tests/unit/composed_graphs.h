@@ -127,6 +127,21 @@ inline const std::vector<std::string>& composed_graphs() {
   return (%3, %4, %5)
 }
 )",
+      R"(graph(%0 "a": f32[2, 3, 4], %1 "b": f32[2, 3, 4, 1], %2 "c": f32[2, 3, 2, 4, 2]) {
+  %3: f32[2, 3, 12] = aten::upsample_linear1d(self=%0, output_size=[12], align_corners=false, scales=3.0)
+  %4: f32[2, 3, 8, 3] = aten::upsample_bilinear2d(self=%1, output_size=[8, 3], align_corners=false, scales_h=None, scales_w=3.0)
+  %5: f32[2, 3, 4, 4, 8] = aten::upsample_trilinear3d(self=%2, output_size=[4, 4, 8], align_corners=false, scales_d=None, scales_h=None, scales_w=None)
+  %6: f32[2, 3, 8, 3] = aten::upsample_bicubic2d(self=%1, output_size=[8, 3], align_corners=false, scales_h=None, scales_w=None)
+  return (%3, %4, %5, %6)
+}
+)",
+      R"(graph(%0 "a": f32[2, 3, 12], %1 "b": f32[2, 3, 8, 3], %2 "c": f32[2, 3, 4, 4, 8]) {
+  %3: f32[2, 3, 4] = aten::upsample_linear1d_backward(grad_output=%0, output_size=[12], input_size=[2, 3, 4], align_corners=false, scales=3.0)
+  %4: f32[2, 3, 4, 1] = aten::upsample_bilinear2d_backward(grad_output=%1, output_size=[8, 3], input_size=[2, 3, 4, 1], align_corners=false, scales_h=None, scales_w=None)
+  %5: f32[2, 3, 2, 4, 2] = aten::upsample_trilinear3d_backward(grad_output=%2, output_size=[4, 4, 8], input_size=[2, 3, 2, 4, 2], align_corners=false, scales_d=None, scales_h=None, scales_w=None)
+  return (%3, %4, %5)
+}
+)",
       R"(graph(%0 "x": f32[4, 5], %1 "w": f32[5], %2 "i": f32[1, 3, 2, 2]) {
   %3: i64[4] = aten::argmax(self=%0, dim=1)
   %4: f32[], %5: f32[] = aten::nll_loss_forward(self=%0, target=%3, weight=%1, reduction=1, ignore_index=2)

@@ -160,7 +160,7 @@ void add_calls(Random& r, Program& program, uint64_t seed) {
     call.data = random_data(r, c);
     call.grad_mode = r.chance(0.06) ? !grad_mode : grad_mode;
     if (gradients)
-      call.backward = c && r.chance(0.7) ? program.calls[0].backward : static_cast<Backward>(r.number(0, 3));
+      call.backward = c && r.chance(0.7) ? program.calls[0].backward : static_cast<Backward>(r.number(0, 4));
     call.host = c ? program.calls[c - 1].host : r.number(0, 3);
     if (changes_host && r.chance(0.5)) call.host = r.number(0, 3);
     if (r.chance(0.25)) call.left_out = 1 + r.index(3);

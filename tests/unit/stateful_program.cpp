@@ -47,7 +47,8 @@ const char* layouts[] = {"row-major", "transposed", "every other element",
                          "expanded",  "offset",     "channels-last"};
 const char* data_names[] = {"plain", "positive", "zeros", "special", "tiny", "huge"};
 const char* optimizers[] = {"SGD", "SGD with momentum", "SGD with nesterov", "AdamW"};
-const char* backwards[] = {"", "; autograd::grad", "; backward()", "; autograd::grad twice"};
+const char* backwards[] = {"", "; autograd::grad", "; backward()", "; autograd::grad twice",
+                           "; autograd::grad of each result"};
 
 std::string state_name(const Program& program, size_t state) {
   constexpr char letters[] = {'p', 'b', 'c'};

@@ -106,7 +106,7 @@ struct Event {
 };
 
 enum class Data : uint8_t { plain, positive, zeros, special, tiny, huge };
-enum class Backward : uint8_t { none, grad, accumulate, twice };
+enum class Backward : uint8_t { none, grad, accumulate, twice, each };
 
 struct Call {
   uint64_t seed = 0;

@@ -309,6 +309,12 @@ void World::differentiate(const Call& call) {
     for (const auto& leaf : of) gradients_.push_back(leaf.grad().defined() ? leaf.grad().clone() : Tensor());
     return;
   }
+  for (size_t i = 0; call.backward == Backward::each && i < outputs.size(); ++i) {
+    const auto found =
+        torch::autograd::grad({outputs[i]}, of, {first[i]}, program_.retain_graph, false, true);
+    gradients_.insert(gradients_.end(), found.begin(), found.end());
+  }
+  if (call.backward == Backward::each) return;
   const bool twice = call.backward == Backward::twice;
   gradients_ = torch::autograd::grad(outputs, of, first, twice || program_.retain_graph, false, true);
   if (!twice) return;

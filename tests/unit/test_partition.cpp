@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "autograd/absent_tangents.h"
+#include "autograd/common_history.h"
 #include "autograd/partition.h"
 #include "autograd/recompute.h"
 #include "compiler/lower.h"
@@ -21,6 +22,25 @@ namespace graft::autograd {
 namespace {
 
 std::string text_of(const ir::Graph& graph) { return to_string(graph); }
+
+TEST(CommonHistory, IsWhereTwoGradientsMeetWhatWasSaved) {
+  // The first two meet at %3, and at an exponential that needs its result; the third is added to them after.
+  const auto joint = ir::parse(R"(graph(%0 "x": f32[4], %1 "t0": f32[4], %2 "t1": f32[4], %3 "t2": f32[4]) {
+  %4: f32[4] = aten::exp(self=%0)
+  %5: f32[4] = aten::mul.Tensor(self=%1, other=%4)
+  %6: f32[4] = aten::neg(self=%2)
+  %7: f32[4] = aten::add.Tensor(self=%5, other=%6)
+  %8: f32[4] = aten::mul.Tensor(self=%7, other=%4)
+  %9: f32[4] = aten::zeros_like(self=%0)
+  %10: f32[4] = aten::add.Tensor(self=%3, other=%9)
+  %11: f32[4] = aten::add.Tensor(self=%8, other=%10)
+  return (%4, %11)
+}
+)");
+  using Flags = std::vector<std::vector<bool>>;
+  EXPECT_EQ(common_history(joint, {1, 2, 3}),
+            (Flags{{true, true, false}, {true, true, false}, {false, false, false}}));
+}
 
 TEST(Partition, WhatIsCheapIsRunAgain) {
   const auto joint = ir::parse(R"(graph(%0 "x": f32[4, 8], %1 "w": f32[8, 8], %2 "t": f32[4, 8]) {

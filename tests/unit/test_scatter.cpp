@@ -364,12 +364,51 @@ TEST(Scatter, no_kernel_for_what_ATen_does_otherwise) {
 }
 )",
       {at::randn({1, 3, 77}), places({3}, 13)}, {0, 1});
-  expect_scattered(R"(graph(%0 "x": f32[5, 6], %1 "i": i64[4], %2 "values": f32[4, 6]) {
+  expect_scattered(R"(graph(%0 "x": f32[5, 6], %1 "mask": bool[5], %2 "value": f32[6]) {
   %3: f32[5, 6] = aten::index_put(self=%0, indices=tensors[%1], values=%2, accumulate=false)
   return (%3)
 }
 )",
-                   {at::randn({5, 6}), at::tensor({0, 2, 1, 4}), at::randn({4, 6})}, {0, 1});
+                   {at::randn({5, 6}), at::arange(5).gt(2), at::randn({6})}, {0, 1});
+}
+
+/// Where several are put at one place the last one stays, whatever the number of threads.
+TEST(Scatter, ElementsThatTakeAPlace) {
+  for (const char* dtype : {"f32", "bf16", "i64"}) {
+    const auto of = to_torch(
+        ir::parse(replaced("graph(%0 \"x\": T[1]) {\n  return (%0)\n}\n", "T[", std::string(dtype) + "["))
+            .inputs()[0]
+            ->type()
+            .dtype);
+    const auto numbers = [&](at::IntArrayRef sizes) { return (at::randn(sizes) * 9).to(of); };
+    const auto check = [&](const std::string& text, const Tensors& inputs) {
+      expect_scattered(replaced(text, "T[", std::string(dtype) + "["), inputs, {2, 0});
+    };
+    check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[40, 77], %2 "y": T[41, 80]) {
+  %3: T[13, 77] = aten::scatter.src(self=%0, dim=0, index=%1, src=%2)
+  return (%3)
+}
+)",
+          {numbers({13, 77}), places({40, 77}, 13), numbers({41, 80})});
+    check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[12, 40]) {
+  %3: T[13, 77] = aten::scatter.value(self=%0, dim=1, index=%1, value=3)
+  return (%3)
+}
+)",
+          {numbers({13, 77}), places({12, 40}, 77)});
+    check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[5]) {
+  %3: T[13, 77] = aten::index_fill.int_Scalar(self=%0, dim=1, index=%1, value=2)
+  return (%3)
+}
+)",
+          {numbers({13, 77}), places({5}, 77) - 77});
+    check(R"(graph(%0 "x": T[13, 77], %1 "i": i64[40], %2 "j": i64[40], %3 "y": T[40]) {
+  %4: T[13, 77] = aten::index_put(self=%0, indices=tensors[%1, %2], values=%3, accumulate=false)
+  return (%4)
+}
+)",
+          {numbers({13, 77}), places({40}, 13), places({40}, 9), numbers({40})});
+  }
 }
 
 TEST(Scatter, NothingToAdd) {

@@ -95,6 +95,18 @@ TEST_P(Split, ShapesThatDependOnValues) {
       GetParam());
 }
 
+/// ATen's own function calls operators, reads, and calls more of them.
+TEST_P(Split, AnOperatorThatReadsOnItsWay) {
+  expect_as_eager(
+      [](const Tensor& x) { return at::combinations(x.sin().slice(1, 0, 1).flatten(), 2) * 2; }, GetParam());
+  expect_as_eager(
+      [](const Tensor& x) {
+        const auto row = x.exp().flatten();
+        return at::combinations(row, 2, /*with_replacement=*/true).sum(1) + row.sum();
+      },
+      GetParam());
+}
+
 TEST_P(Split, Printing) {
   std::ostringstream out;
   expect_as_eager(

@@ -105,6 +105,68 @@ TEST(WatchedGradients, OutputsThatNobodyDifferentiates) {
   }
 }
 
+/// As eager code: the second backward pass is possible where the two outputs' histories have nothing saved in
+/// common, or the first one retains the graph.
+TEST(WatchedGradients, ABackwardPassForEachOutput) {
+  using Function = std::function<Tensors(Tensor, Tensor)>;
+  const Function functions[] = {
+      [](Tensor x, Tensor w) { return Tensors{x.sin(), (w * w).exp(), x.cos() * 2}; },
+      [](Tensor x, Tensor w) { return Tensors{x * w, x.exp() * w, w * 3}; },
+      [](Tensor x, Tensor w) {
+        const auto trunk = (x * w).tanh();
+        return Tensors{trunk.exp(), trunk.neg(), (w + 1).sin()};
+      },
+      [](Tensor x, Tensor w) {
+        const auto trunk = x + w;
+        return Tensors{trunk * w, trunk.sum(), at::cat({trunk, x})};
+      },
+      [](Tensor x, Tensor w) {
+        const auto hidden = x.sigmoid();
+        return Tensors{hidden, hidden * w, w.neg()};
+      },
+  };
+  constexpr size_t orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 1, 0}, {0, 2, 1}, {2, 2, 2}, {1, 0, 2}};
+  for (size_t which = 0; which < std::size(functions); ++which) {
+    const auto& f = functions[which];
+    const auto fast = compile(f);
+    for (int i = 0; i < 24; ++i) {
+      SCOPED_TRACE("function " + std::to_string(which) + ", call " + std::to_string(i));
+      const auto gradients = [&](const Function& function) {
+        Tensors found;
+        const auto x = with_gradient(i % 5), w = (numbers(i % 5) * 0.1 + 0.3).requires_grad_();
+        const auto y = function(x, w);
+        for (size_t k = 0; k < 3; ++k) try {
+            const bool retain = k == 0 && i % 2 == 1;
+            for (const auto& g :
+                 torch::autograd::grad({y[orders[i / 4][k]].sum()}, {x, w}, {}, retain, false, true))
+              found.push_back(g.defined() ? g : at::full({6}, -1.0f));
+          } catch (const std::exception&) {
+            found.push_back(at::full({1}, -2.0f));  // the pass is an error
+          }
+        return found;
+      };
+      const auto got = gradients(fast), want = gradients(f);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t k = 0; k < want.size(); ++k) expect_same(got[k], want[k]);
+    }
+  }
+}
+
+/// What only the outputs need that have been differentiated goes at once, as in eager code.
+TEST(WatchedGradients, ABackwardPassLetsGoOfWhatOtherOutputsDoNotNeed) {
+  const auto fast = compile([](Tensor x, Tensor w) { return Tensors{x.exp() * w.sum(), w.sin()}; });
+  for (int i = 0; i < 4; ++i) {
+    auto x = with_gradient(i) + 1, w = with_gradient(i + 1) + 1;
+    const auto results = fast(x, w);
+    const c10::weak_intrusive_ptr<c10::TensorImpl> argument(x.getIntrusivePtr());
+    results[0].sum().backward();
+    x = Tensor();
+    if (i > 1) EXPECT_TRUE(argument.expired());
+    results[1].sum().backward();
+    EXPECT_THROW(results[1].sum().backward(), std::exception);
+  }
+}
+
 /// Such a backward pass is a program of its own, made when it is first asked for: the next call is watched.
 TEST(WatchedGradients, BackwardPassesOfSomeOutputsAreComparedWithEager) {
   int runs = 0;

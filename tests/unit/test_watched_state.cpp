@@ -464,5 +464,71 @@ TEST(WatchedState, SoftmaxOfRepeatedNumbers) {
       }
 }
 
+/// What an operator refuses by its data it refuses as in eager code: with ATen's error, which code may catch.
+TEST(WatchedState, DataThatAnOperatorRefuses) {
+  const auto places = [](int i) {
+    return at::scalar_tensor(i % 4 == 3 ? 9 : i % 4, at::kLong).view({1});  // of six rows
+  };
+  const std::function<Tensor(Tensor, Tensor)> lookups[] = {
+      [](Tensor x, Tensor at) { return at::embedding(x.view({6, 1}) * 2, at); },
+      [](Tensor x, Tensor at) { return x.sin().gather(0, at); },
+      [](Tensor x, Tensor at) { return x.exp().index({at}) + 1; },
+      [](Tensor x, Tensor at) { return x.scatter(0, at, 5).cos(); }};
+  for (const auto& f : lookups)
+    for (const auto replay : {Replay::automatic, Replay::every, Replay::off}) {
+      const auto fast = compile(f, {.replay = replay});
+      for (int i = 0; i < 12; ++i)
+        if (i % 4 == 3)
+          EXPECT_THROW(fast(numbers(i), places(i)), c10::Error) << i;
+        else
+          expect_same(fast(numbers(i), places(i)), f(numbers(i), places(i)));
+    }
+  int caught = 0;
+  const auto f = [&caught](Tensor x, Tensor at) {
+    const auto rows = x.view({6, 1}) * 2;
+    try {
+      return at::embedding(rows, at).sum() + 1;
+    } catch (const c10::Error&) {
+      ++caught;
+      return rows.sum();
+    }
+  };
+  const auto fast = compile(f);
+  for (int i = 0; i < 16; ++i) {
+    expect_same(fast(numbers(i), places(i)), f(numbers(i), places(i)));
+    EXPECT_EQ(caught, (i + 1) / 4 * 2);
+  }
+}
+
+/// A recorded call sees its own thread only.
+TEST(WatchedState, AnotherThreadWorksOnWhatTheFunctionComputes) {
+  expect_same_calls(
+      [](Tensor x) {
+        const auto y = x.exp();
+        float sum = 0;
+        std::thread([&] { sum = y.sum().item<float>(); }).join();
+        return y * sum;
+      },
+      [](int i) { return numbers(i) * 0.1; });
+  expect_same_calls(
+      [](Tensor x) {
+        const auto y = x.exp();
+        Tensor sum;
+        std::thread([&] { sum = y.sum(); }).join();
+        return y * sum;
+      },
+      [](int i) { return numbers(i) * 0.1; });
+}
+
+TEST(WatchedState, ArgumentsWithoutStrides) {
+  const auto f = [](Tensor x, Tensor y) { return x.matmul(y) + 1; };
+  const auto fast = compile(f);
+  const auto y = numbers(2).view({3, 2});
+  for (int i = 0; i < 6; ++i) {
+    const auto dense = numbers(i).view({2, 3}).sub(3).relu();
+    for (const auto& x : {dense.to_sparse_csr(), dense.to_sparse(), dense}) expect_same(fast(x, y), f(x, y));
+  }
+}
+
 }  // namespace
 }  // namespace graft

@@ -43,6 +43,22 @@ inline std::vector<Case> resampling_cases() {
       {"aten::_upsample_nearest_exact3d", floats, rank2 | elements,
        GRAFT_CASE(
            at::_upsample_nearest_exact3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)}))},
+      // ATen rounds a place in the image to a float before it takes the distance: a third is less than exact.
+      {"aten::upsample_linear1d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_linear1d(rows_of(i.x), at::IntArrayRef{3 * i.x.size(1)}, false)), none,
+       GRAFT_CASE(at::upsample_linear1d(rows_of(i.x).to(at::kDouble), at::IntArrayRef{3 * i.x.size(1)}, false)
+                      .to(i.x.scalar_type()))},
+      {"aten::upsample_bilinear2d", floats, rank2 | elements,
+       GRAFT_CASE(
+           at::upsample_bilinear2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 4 * i.x.size(1)}, false))},
+      {"aten::upsample_bilinear2d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_bilinear2d(image_of(i.x), at::IntArrayRef{i.x.size(0) + 1, 2}, true)), floats},
+      {"aten::upsample_trilinear3d", floats, rank2 | elements,
+       GRAFT_CASE(at::upsample_trilinear3d(volume_of(i.x), at::IntArrayRef{4, i.x.size(0), 2 * i.x.size(1)},
+                                           false))},
+      {"aten::upsample_bicubic2d", floats, rank2 | elements,
+       GRAFT_CASE(
+           at::upsample_bicubic2d(image_of(i.x), at::IntArrayRef{2 * i.x.size(0), 4 * i.x.size(1)}, false))},
   };
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "runtime/data_error.h"
 #include "runtime/routing_table.h"
 #include "targets/cpu/packed_products.h"
 #include "targets/cpu/products.h"
@@ -50,7 +51,7 @@ class HostDevice : public runtime::Device {
     const auto* places = indices.const_data_ptr<int64_t>();
     const int64_t size = first.into.dim() == 0 ? 1 : first.into.size(first.dim);
     if (std::any_of(places, places + indices.numel(), [&](int64_t at) { return at < 0 || at >= size; }))
-      throw Error("[call] an index in the data is out of range, in " + first.what);
+      throw runtime::DataError("[call] an index in the data is out of range, in " + first.what);
     for (const auto& rows : all) rows.into.index_copy_(rows.dim, rows.index, rows.source);
   }
 

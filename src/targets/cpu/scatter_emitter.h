@@ -1,4 +1,5 @@
-// The store of a kernel that scatters: reads what lies at a place that is data, adds to it, writes it back.
+// The store of a kernel that scatters: reads what lies at a place that is data, adds to it (or takes its
+// place), writes it back.
 // Lanes that lie side by side do so at once, others one after the other, in their order.
 #pragma once
 #include "targets/cpu/reduction_emitter.h"
@@ -110,16 +111,20 @@ class ScatterEmitter : protected ReductionEmitter {
     x = widened(x);
     auto* at = b_.CreateAdd(vector_index(i.index), splat_if_needed(place.offset));
     // Nothing changes by adding the zero that is negative.
-    if (place.counts)
+    if (place.counts && !i.takes)
       x = b_.CreateSelect(place.counts, x,
                           x->getType()->isFPOrFPVectorTy() ? llvm::ConstantFP::getNegativeZero(x->getType())
                                                            : llvm::Constant::getNullValue(x->getType()));
+    const auto in_lane = [&](Value* all, int lane) {
+      return b_.CreateExtractElement(all, static_cast<uint64_t>(lane));
+    };
     for (int lane = 0; lane < width_; ++lane)
-      add_to_memory(i, b_.CreateExtractElement(at, static_cast<uint64_t>(lane)),
-                    b_.CreateExtractElement(x, static_cast<uint64_t>(lane)));
+      add_to_memory(i, in_lane(at, lane), in_lane(x, lane),
+                    i.takes && place.counts ? in_lane(widened(place.counts), lane) : nullptr);
   }
 
-  void add_to_memory(const Instruction& i, Value* at, Value* x) {
+  /// `counts`: a flag; where it is false nothing changes.
+  void add_to_memory(const Instruction& i, Value* at, Value* x, Value* counts = nullptr) {
     const auto dtype = kernel_.buffers[static_cast<size_t>(i.buffer)].dtype;
     auto* element = memory_type(context_, dtype);
     const llvm::Align align(static_cast<uint64_t>(ir::size_of(dtype)));
@@ -127,8 +132,12 @@ class ScatterEmitter : protected ReductionEmitter {
     auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
     llvm::Type* type = vector ? llvm::FixedVectorType::get(element, vector->getNumElements()) : element;
     auto* old = to_register(b_, dtype, b_.CreateAlignedLoad(type, address, align));
-    auto* sum = compute(b_, Op::add, i.dtype, {i.dtype, i.dtype}, {old, x});
-    b_.CreateAlignedStore(to_memory(b_, i.dtype, dtype, sum), address, align);
+    Value* made = x;
+    if (!i.takes)
+      made = compute(b_, Op::add, i.dtype, {i.dtype, i.dtype}, {old, x});
+    else if (counts)
+      made = b_.CreateSelect(counts, x, old);
+    b_.CreateAlignedStore(to_memory(b_, i.dtype, dtype, made), address, align);
   }
 };
 

@@ -393,8 +393,8 @@ class Emitter {
       const auto size = std::to_string(indirect.size) + "ll";
       counts += " && " + index + " < " + size + " && " + index + " >= " + (indirect.wraps ? "-" + size : "0");
     }
-    return "if (" + counts + ") " + target + " = " +
-           in_memory(at(i.args[0]).dtype, dtype, "(" + in_register(dtype, target) + " + " + x + ")") + ";";
+    const auto made = i.takes ? x : "(" + in_register(dtype, target) + " + " + x + ")";
+    return "if (" + counts + ") " + target + " = " + in_memory(at(i.args[0]).dtype, dtype, made) + ";";
   }
 
   // --- reductions
