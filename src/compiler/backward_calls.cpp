@@ -26,10 +26,8 @@ std::vector<at::Tensor> BackwardCalls::run(const std::vector<at::Tensor>& given,
     if (given[i].defined() && is_gone(tangent_of_[i]))
       throw Error(
           "[autograd] backward through a compiled function a second time, by the same output or by another "
-          "one "
-          "that is computed from the same values: what was saved for it is gone. Use retain_graph=true in "
-          "the "
-          "first backward, or one backward of the sum of the losses");
+          "one that is computed from the same values: what was saved for it is gone. Use retain_graph=true "
+          "in the first backward, or one backward of the sum of the losses");
     tangents[tangent_of_[i]] = given[i];
   }
   if (!pass_) return std::vector<at::Tensor>(program_->captured().gradients.size());  // none was given
