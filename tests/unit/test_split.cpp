@@ -97,8 +97,8 @@ TEST_P(Split, ShapesThatDependOnValues) {
 
 /// ATen's own function calls operators, reads, and calls more of them.
 TEST_P(Split, AnOperatorThatReadsOnItsWay) {
-  expect_as_eager(
-      [](const Tensor& x) { return at::combinations(x.sin().slice(1, 0, 1).flatten(), 2) * 2; }, GetParam());
+  expect_as_eager([](const Tensor& x) { return at::combinations(x.sin().slice(1, 0, 1).flatten(), 2) * 2; },
+                  GetParam());
   expect_as_eager(
       [](const Tensor& x) {
         const auto row = x.exp().flatten();
