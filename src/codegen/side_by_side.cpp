@@ -130,7 +130,9 @@ class SideBySide {
 }  // namespace
 
 void put_side_by_side(const ir::Graph& graph, Schedule& schedule, const LaunchKind& kind_of) {
-  schedule.steps = SideBySide(graph, schedule, kind_of).run();
+  const bool any = std::ranges::any_of(
+      schedule.steps, [&](const Step& step) { return !step.external && kind_of(step.kernel) != 0; });
+  if (any) schedule.steps = SideBySide(graph, schedule, kind_of).run();
 }
 
 }  // namespace graft::codegen
