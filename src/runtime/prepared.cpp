@@ -411,6 +411,7 @@ class Preparation {
   /// Updates that follow each other, with the same places, are done at once.
   void join_row_updates() {
     RowUpdateWork* before = nullptr;
+    size_t head = 0;  // the action that it is the work of
     for (size_t i = 0; i < program_.actions.size(); ++i) {
       auto& action = program_.actions[i];
       if (!action.work) continue;
@@ -419,8 +420,10 @@ class Preparation {
       if (before && update && have_same_places(*before, *update)) {
         before->take_over(*update);
         action.work = nullptr;
+        heads_[i] = head;
       } else {
         before = update;
+        head = i;
       }
     }
   }
@@ -479,8 +482,8 @@ class Preparation {
       for (const size_t slot : program_.actions[i].uses) use(slot, i);
       const auto* call = schedule.steps[i].external;
       if (!call) continue;
-      for (const auto* value : call->inputs()) use(slot_of(*value), i);
-      for (const auto& output : call->outputs()) use(slot_of(*output), i);
+      for (const auto* value : call->inputs()) use(slot_of(*value), heads_[i]);
+      for (const auto& output : call->outputs()) use(slot_of(*output), heads_[i]);
     }
     // An input that a result is written into is needed when that is made.
     for (size_t s = 0; s < program_.slots.size(); ++s)
@@ -546,7 +549,7 @@ class Preparation {
   ir::Device place_;  // the same
   Prepared program_;
   cache::Measuring measuring_;
-  std::vector<size_t> heads_;                     // of each step, the action that launches it
+  std::vector<size_t> heads_;                     // of each step, the action that does its work
   KernelWork* launch_ = nullptr;                  // the last one
   std::map<size_t, RowUpdateWork*> row_updates_;  // by action
   std::unordered_map<const Value*, size_t> numbers_;
