@@ -205,10 +205,11 @@ std::string rows_in_place(graft::Mode mode) {
   const auto places = [](std::vector<int64_t> at) { return at::tensor(at, at::kLong).to(at::kCUDA); };
   std::vector<Tensors> sides(2);
   for (auto& side : sides)
-    side = {numbers(1, {2, 3, 9, 8}), numbers(2, {2, 3, 9, 8}), table, places({1, 2, 3, 4}), places({0, 1})};
+    side = {numbers(1, {2, 3, 20, 8}), numbers(2, {2, 3, 20, 8}), table, places({1, 2, 3, 4}),
+            places({0, 1})};
   // Other ids each time: the calls below are not watched (call 8 is: the function cannot be replayed).
   const auto call = [&](const auto& f, Tensors& t) { return f(t[0], t[1], t[2], t[3].clone(), t[4]); };
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 9; ++i) {
     const auto got = call(fast, sides[0]), want = call(function, sides[1]);
     if (!near(got, want, 1e-4)) return "call " + std::to_string(i);
     for (size_t k = 0; k < 5; ++k)
@@ -219,7 +220,7 @@ std::string rows_in_place(graft::Mode mode) {
     if (bad_id)
       t[3] = places({1, 2, 3, 10});
     else
-      t[4].copy_(places({3, 9}));
+      t[4].copy_(places({3, 20}));
     const Tensors before{t[0].clone(), t[1].clone(), t[4].clone()};
     try {
       call(fast, t);
