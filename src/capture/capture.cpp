@@ -190,11 +190,6 @@ class Session {
   void describe_run() {
     if (const auto effect = effects_->found(); going_on() && !effect.empty())
       give_up("[capture] the function " + effect);
-    if (going_on() && recorder().is_used_elsewhere())
-      give_up(
-          "[capture] another thread works on a tensor that the function computes. Return the tensor, and "
-          "hand "
-          "it to the thread outside of the compiled function");
     if (!going_on()) return;
     for (size_t i = 0; i < observed_.outputs.size() && going_on(); ++i) done_.outputs.push_back(describe(i));
     const auto has_history = [](const Output& output) {

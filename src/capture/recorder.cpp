@@ -75,7 +75,6 @@ void Recorder::stop() {
   if (!std::exchange(on_, false)) return;
   end();
   pointers_.clear();
-  other_threads_.reset();
   at::autocast::set_autocast_cache_enabled(was_caching_casts_);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(was_multithreaded_);
 }
@@ -431,7 +430,6 @@ void Recorder::enter_result(const Call& call, const at::Tensor& made, ir::Value&
   }
   memory_.enter(made, value)->empty = makes_empty(call.op) && made.numel() > 0;
   pointers_.add(made);
-  if (other_threads_) other_threads_->watch(made);
 }
 
 void Recorder::record_pure(Call& call) {

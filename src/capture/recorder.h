@@ -19,7 +19,6 @@
 #include "capture/effects.h"
 #include "capture/functional_form.h"
 #include "capture/memory.h"
-#include "capture/other_threads.h"
 #include "capture/saved_storages.h"
 #include "capture/trace.h"
 #include "ir/graph.h"
@@ -104,8 +103,6 @@ class Recorder : public CallWatcher {
   void allow_no_effects() { effects_ = false; }
   /// Nothing is recorded from now on; what was recorded stays.
   void stop();
-  /// Whether other threads have worked on what was recorded.
-  bool is_used_elsewhere() const { return other_threads_ && other_threads_->took_one(); }
 
   /// Notices when the code takes the tensor's data pointer: what it reads there is a value on the host, and
   /// what it writes nobody records.
@@ -185,7 +182,6 @@ class Recorder : public CallWatcher {
   std::vector<Input> inputs_;
   std::unordered_map<const c10::TensorImpl*, size_t> input_numbers_;
   PointerWatch pointers_;
-  std::optional<OtherThreads> other_threads_{std::in_place};
   struct KnownSparse {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     SparseParts parts;

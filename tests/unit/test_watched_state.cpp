@@ -500,26 +500,6 @@ TEST(WatchedState, DataThatAnOperatorRefuses) {
   }
 }
 
-/// A recorded call sees its own thread only.
-TEST(WatchedState, AnotherThreadWorksOnWhatTheFunctionComputes) {
-  expect_same_calls(
-      [](Tensor x) {
-        const auto y = x.exp();
-        float sum = 0;
-        std::thread([&] { sum = y.sum().item<float>(); }).join();
-        return y * sum;
-      },
-      [](int i) { return numbers(i) * 0.1; });
-  expect_same_calls(
-      [](Tensor x) {
-        const auto y = x.exp();
-        Tensor sum;
-        std::thread([&] { sum = y.sum(); }).join();
-        return y * sum;
-      },
-      [](int i) { return numbers(i) * 0.1; });
-}
-
 TEST(WatchedState, ArgumentsWithoutStrides) {
   const auto f = [](Tensor x, Tensor y) { return x.matmul(y) + 1; };
   const auto fast = compile(f);
