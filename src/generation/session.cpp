@@ -10,6 +10,7 @@
 #include "generation/growing_steps.h"
 #include "generation/static_steps.h"
 #include "graft/error.h"
+#include "runtime/tensor_stamp.h"
 
 namespace graft {
 namespace {
@@ -19,6 +20,40 @@ using generation::Prompt;
 struct Held {
   std::vector<int64_t> ids = {};
   std::shared_ptr<KVCache> cache = {};
+};
+
+/// The weights that all of it was read with.
+class WeightsSeen {
+ public:
+  WeightsSeen() = default;
+  explicit WeightsSeen(const torch::nn::Module& module) {
+    each_weight(module, [&](const at::Tensor& weight) {
+      // Much is written past the version, so that samples are compared; on another device that would wait.
+      const std::optional<runtime::Fingerprint::Effort> samples({.part_bytes = 0});
+      stamps_.emplace_back(weight, weight.is_cpu() ? samples : std::nullopt);
+      return true;
+    });
+  }
+
+  bool are_those_of(const torch::nn::Module& module) const {
+    size_t count = 0;
+    const bool same = each_weight(module, [&](const at::Tensor& weight) {
+      return count < stamps_.size() && stamps_[count++].matches(weight);
+    });
+    return same && count == stamps_.size();
+  }
+
+ private:
+  /// Until `use` is false. Detached: whether they are being trained does not matter here.
+  template <class Use>
+  static bool each_weight(const torch::nn::Module& module, Use use) {
+    for (const auto& weights : {module.parameters(), module.buffers()})
+      for (const auto& weight : weights)
+        if (!use(weight.detach())) return false;
+    return true;
+  }
+
+  std::vector<runtime::TensorStamp> stamps_;
 };
 
 /// Steps whose start has been made in part.
@@ -64,6 +99,7 @@ struct Session::Impl {
   std::shared_ptr<generation::ResumableSteps> growing;
   std::vector<std::string> adapters;  ///< of the call
   std::map<std::vector<std::string>, Held> held;
+  WeightsSeen weights;  ///< that all of `held` was read with
   int64_t read = 0;
 
   generation::ResumableSteps& steps() { return fixed ? *fixed : *growing; }
@@ -73,6 +109,13 @@ struct Session::Impl {
     if (!call.adapter_names.empty() || !runner.peft) return call.adapter_names;
     return runner.peft->adapters_enabled() ? runner.peft->active_adapters()
                                            : std::vector<std::string>{"__base__"};
+  }
+
+  void forget_other_weights() {
+    const auto& module = runner.peft ? static_cast<const torch::nn::Module&>(*runner.peft) : *runner.model;
+    if (weights.are_those_of(module)) return;
+    held.clear();
+    weights = WeightsSeen(module);
   }
 
   at::Tensor generate(const ModelInputs& given, const GenerationConfig& config, const GenerateCall& call) {
@@ -91,10 +134,12 @@ struct Session::Impl {
     adapters = call.adapter_names;
     if (fixed) fixed->prepare(adapters, candidates ? candidates->most() : 0);
 
+    forget_other_weights();
     // Taken out: whatever goes wrong leaves nothing behind that is half read.
     auto mine = std::exchange(held[working(call)], {});
-    // An aLoRA works from the last invocation on: with another one in the text, what was read before changes.
-    if (prompt.rows.alora_offsets.defined()) mine = {};
+    // An aLoRA works from the last invocation on: with another one in the text, what was read before changes,
+    // as it does with another task.
+    if (prompt.rows.alora_offsets.defined() || prompt.rows.task_ids.defined()) mine = {};
     const auto ids = numbers(prompt.ids);
     const auto same =
         std::mismatch(mine.ids.begin(), mine.ids.end(), ids.begin(), ids.end() - 1).first - mine.ids.begin();

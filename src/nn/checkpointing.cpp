@@ -31,9 +31,14 @@ class GlobalState {
   at::Tensor during(Body body) const {
     struct Restore {
       const GlobalState& now;
-      ~Restore() { now.enter(); }
+      ~Restore() {
+        // Else autocast would keep the weights' casts for the next step, whose weights are others.
+        if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+        now.enter();
+      }
     };
     const GlobalState now(device_);
+    at::autocast::increment_nesting();
     const Restore restore{now};
     const WithCallContext context(context_);
     enter();

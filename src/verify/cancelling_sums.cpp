@@ -30,10 +30,11 @@ bool is_sum_of_two(const ir::Node& node) {
          std::abs(ir::number_of(node, "alpha").value_or(1)) == 1 && ir::value_of(node, "other");
 }
 
-const ir::Node* sum_behind(const ir::Value* result) {
+const ir::Node* sum_behind(const ir::Value* result, Sums which) {
   const auto* node = result ? unshaped(*result).producer() : nullptr;
   if (!node || !ir::is_floating(result->type().dtype)) return nullptr;
-  if (node->op() != "aten::sum.dim_IntList" && !is_sum_of_two(*node)) return nullptr;
+  const bool is_long = which == Sums::all && node->op() == "aten::sum.dim_IntList";
+  if (!is_long && !is_sum_of_two(*node)) return nullptr;
   return std::ranges::all_of(
              node->inputs(),
              [&](const auto* term) { return term->type().dtype == node->output().type().dtype; })
@@ -43,20 +44,21 @@ const ir::Node* sum_behind(const ir::Value* result) {
 
 }  // namespace
 
-std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, const std::vector<size_t>& results,
+std::vector<at::Tensor> sums_of_magnitudes(const ir::Graph& graph, Sums which,
+                                           const std::vector<size_t>& results,
                                            const std::vector<at::Tensor>& inputs,
                                            const std::vector<at::Generator>& generators) {
   std::vector<at::Tensor> found(results.size());
   std::vector<size_t> sums;
   for (size_t i = 0; i < results.size(); ++i)
-    if (sum_behind(graph.results()[results[i]])) sums.push_back(i);
+    if (sum_behind(graph.results()[results[i]], which)) sums.push_back(i);
   if (sums.empty()) return found;
   ir::ValueMap map;
   auto copy = ir::clone(graph, &map);
   const size_t first = copy.results().size();
   for (size_t i = 0; i < first; ++i) copy.set_result(i, nullptr);
   for (const size_t i : sums) {
-    const auto& sum = *sum_behind(graph.results()[results[i]]);
+    const auto& sum = *sum_behind(graph.results()[results[i]], which);
     auto arguments = ir::mapped_arguments(sum, map);
     std::erase_if(arguments, [](const auto& argument) { return argument.name == "alpha"; });
     for (auto& argument : arguments)

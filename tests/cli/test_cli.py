@@ -449,3 +449,37 @@ def test_generate_prints_ids_or_json(decoder, inputs, tmp_path):
     assert done.returncode == 0 and done.stdout == "", done.stderr
     assert load_file(out)["sequences"].tolist() == rows
     assert json.loads(report.read_text())["graphs"] == 1
+
+
+def test_results_go_through_links_and_into_pipes(model, inputs, tmp_path):
+    def forward(output):
+        return graft("forward", "--model", model, "--input", inputs, "--output", output)
+
+    plain, target, link, pipe = tmp_path / "plain", tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    assert forward(plain).returncode == 0
+    link.symlink_to("target")
+    assert forward(link).returncode == 0 and link.is_symlink() and target.read_bytes() == plain.read_bytes()
+    assert forward("/dev/null").returncode == 0 and os.stat("/dev/null").st_rdev != 0
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        assert forward(pipe).returncode == 0
+        assert reader.communicate()[0] == plain.read_bytes() and pipe.is_fifo()
+    fails(forward("/dev/full"), 1, "/dev/full", "space")
+    with open(tmp_path / "redirected", "wb") as out:
+        subprocess.run([GRAFT, "forward", "--model", model, "--input", inputs, "--output", "/dev/stdout"], stdout=out, check=True)
+    assert (tmp_path / "redirected").read_bytes() == plain.read_bytes()
+
+
+def test_a_result_replaces_no_other_result_and_nothing_that_is_read(model, inputs, tmp_path):
+    def forward(*flags):
+        return graft("forward", "--model", model, "--input", inputs, *flags)
+
+    before = {path: path.read_bytes() for path in [*model.iterdir(), inputs] if path.is_file()}
+    (tmp_path / "link").symlink_to(inputs)
+    fails(forward("--output", tmp_path / "o", "--report", tmp_path / "." / "o"), 1, "--output and --report", "one file")
+    for result in (inputs, tmp_path / "link", model / "config.json", model / "model.safetensors"):
+        fails(forward("--output", tmp_path / "o", "--report", result), 1, "--report", "is read", "another")
+    assert {path: path.read_bytes() for path in before} == before
+    for _ in range(2):  # a file of one's own in the model's folder
+        assert forward("--output", model / "result.safetensors", "--report", "/dev/null").returncode == 0
+    (model / "result.safetensors").unlink()

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
@@ -52,6 +53,63 @@ TEST(AtomicFile, AppearsOnlyOnCommit) {
   EXPECT_EQ(content_of(dir / "a"), "hello world");
   EXPECT_EQ(files_in(dir.path()), 1u);
   EXPECT_THROW(file.commit(), UsageError);
+}
+
+TEST(AtomicFile, ReplacesTheFileBehindALinkNotTheLink) {
+  const TempDir dir;
+  fs::create_directory(dir / "there");
+  write_file_atomically(dir / "there" / "file", "old");
+  fs::create_symlink("there/file", dir / "link");
+  fs::create_symlink(dir / "link", dir / "link to it");
+  fs::create_symlink("there/new", dir / "dangling");
+  write_file_atomically(dir / "link to it", "new");
+  write_file_atomically(dir / "dangling", "first");
+  for (const auto* link : {"link", "link to it", "dangling"}) EXPECT_TRUE(fs::is_symlink(dir / link)) << link;
+  EXPECT_EQ(content_of(dir / "there" / "file"), "new");
+  EXPECT_EQ(content_of(dir / "there" / "new"), "first");
+  EXPECT_EQ(files_in(dir / "there"), 2u);
+  fs::create_symlink("circle", dir / "circle");
+  EXPECT_NE(io_error_of([&] { AtomicFile(dir / "circle"); }), "");
+}
+
+TEST(AtomicFile, DevicesStayDevices) {
+  const TempDir dir;
+  write_file_atomically("/dev/null", "gone");
+  struct stat info;
+  ASSERT_EQ(::stat("/dev/null", &info), 0);
+  EXPECT_TRUE(S_ISCHR(info.st_mode));
+  AtomicFile full("/dev/full");
+  EXPECT_NE(io_error_of([&] { full.write("too much"); }), "");
+  EXPECT_THROW(full.commit(), UsageError);
+}
+
+TEST(AtomicFile, APipeIsWrittenAsItIs) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  AtomicFile{dir / "pipe"};  // opens nothing: there is no reader yet
+  for (const std::string text : {"hello", ""}) {
+    std::string read = "nothing yet";
+    std::thread reader([&] { read = content_of(dir / "pipe"); });
+    write_file_atomically(dir / "pipe", text);
+    reader.join();
+    EXPECT_EQ(read, text);
+  }
+  EXPECT_TRUE(fs::is_fifo(dir / "pipe"));
+  EXPECT_EQ(files_in(dir.path()), 1u);
+}
+
+// `graft ... --output /dev/stdout > file`: behind what was printed before.
+TEST(AtomicFile, WhereStandardOutputGoesIsNotReplaced) {
+  const TempDir dir;
+  const FileDescriptor file(::open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const FileDescriptor before(::dup(STDERR_FILENO));
+  ASSERT_EQ(::dup2(file.get(), STDERR_FILENO), STDERR_FILENO);
+  EXPECT_EQ(::write(STDERR_FILENO, "printed ", 8), 8);
+  write_file_atomically("/dev/stderr", "written ");
+  write_file_atomically(dir / "out", "again ");
+  EXPECT_EQ(::write(STDERR_FILENO, "printed", 7), 7);
+  ::dup2(before.get(), STDERR_FILENO);
+  EXPECT_EQ(content_of(dir / "out"), "printed written again printed");
 }
 
 TEST(AtomicFile, WithoutCommitTheOldFileStays) {

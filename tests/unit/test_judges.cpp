@@ -185,11 +185,22 @@ TEST(CancellingSums, MagnitudesOfTheTermsOfSums) {
   return (%4, %3, None)
 })");
   const auto x = at::randn({5, 6});
-  const auto sizes = sums_of_magnitudes(graph, {0, 1, 2}, {x}, {});
+  const auto sizes = sums_of_magnitudes(graph, Sums::all, {0, 1, 2}, {x}, {});
   ASSERT_EQ(sizes.size(), 3);
   EXPECT_FALSE(sizes[0].defined());  // no sum
   EXPECT_TRUE(at::allclose(sizes[1], x.abs().sum(0)));
   EXPECT_FALSE(sizes[2].defined());
+  EXPECT_FALSE(sums_of_magnitudes(graph, Sums::of_two, {1}, {x}, {})[0].defined());
+}
+
+TEST(CancellingSums, SumsOfTwo) {
+  const auto graph = ir::parse(R"(graph(%0 "x": bf16[5], %1 "y": bf16[5]) {
+  %2: bf16[5] = aten::sub.Tensor(self=%0, other=%1)
+  return (%2)
+})");
+  const auto x = at::randn({5}, at::kBFloat16), y = at::randn({5}, at::kBFloat16);
+  for (const auto which : {Sums::of_two, Sums::all})
+    EXPECT_TRUE(at::equal(sums_of_magnitudes(graph, which, {0}, {x, y}, {})[0], x.abs() + y.abs()));
 }
 
 // Both give rounding where the exact result is 0, each its own.

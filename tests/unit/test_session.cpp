@@ -120,8 +120,60 @@ TEST_P(Sessions, TakeGuesses) {
   }
 }
 
+// Those of the base and of adapters; written by any way there is.
+TEST_P(Sessions, ReadAgainWithOtherWeights) {
+  const auto peft = with_adapters(tiny_decoder(std::get<0>(GetParam())));
+  Session session(peft, how());
+  const GenerationConfig config{.max_new_tokens = 4};
+  Ids text = tiny_prompt(6, 1);
+  const auto turn = [&](const char* change) {
+    SCOPED_TRACE(change);
+    const auto got = session.generate({.input_ids = one_row(text)}, config);
+    EXPECT_TRUE(at::equal(got, generate(*peft, {.input_ids = one_row(text)}, config)));
+    EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()));
+    text = numbers(got);
+  };
+  const auto write = [](at::Tensor to, bool past_version) {
+    const at::NoGradGuard no_grad;
+    const auto more = at::randn(to.sizes()) * 0.3;
+    past_version ? to.data().add_(more) : to.add_(more);
+  };
+  turn("the first");
+  write(peft->state_dict("a")[0].second, false);
+  turn("an adapter's tensor");
+  write(peft->base_model()->unique_parameters()[0].second, false);
+  turn("a base tensor");
+  write(peft->base_model()->unique_parameters()[1].second, true);
+  turn("a base tensor past its version");
+  peft->merge_adapter();
+  turn("merged");
+  EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config),
+                        generate(*peft, {.input_ids = one_row(text)}, config)));
+  EXPECT_EQ(session.tokens_read(), 1);  // nothing has changed
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Sessions,
                          ::testing::Combine(::testing::Values("llama", "gpt2", "bloom"), ::testing::Bool()));
+
+TEST(Session, ReadAgainForAnotherTask) {
+  const auto peft = std::make_shared<PeftModel>(tiny_decoder("llama"));
+  peft->add_adapter("a", AdapterConfig::from_json(
+                             R"({"peft_type": "POLY", "r": 4, "n_tasks": 3, "target_modules": ["q_proj"]})"));
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [key, tensor] : peft->state_dict("a")) tensor.add_(at::randn_like(tensor));
+  }
+  peft->eval();
+  Session session(peft);
+  const GenerationConfig config{.max_new_tokens = 6};
+  Ids text = tiny_prompt(8, 2);
+  for (const int64_t task : {0, 2, 1, 1}) {
+    const ModelInputs prompt{.input_ids = one_row(text), .task_ids = at::tensor({task})};
+    const auto got = session.generate(prompt, config);
+    EXPECT_TRUE(at::equal(got, generate(*peft, prompt, config))) << task;
+    text = numbers(got);
+  }
+}
 
 TEST(Session, RefusesWhatIsNoOneText) {
   const auto model = tiny_decoder("llama");

@@ -170,7 +170,7 @@ void draw(const BenchFlags& flags) {
   if (flags.chart.empty()) throw WrongUsage("results are read for a picture: give --chart OUT.svg, too");
   if (flags.files.empty())
     throw WrongUsage("--chart draws results: give files that `graft bench --json` wrote, before --only");
-  refuse_unwritable(flags.chart);
+  refuse_unwritable({{"--chart", flags.chart}}, {flags.files.begin(), flags.files.end()});
   std::vector<ordered_json> documents;
   documents.reserve(flags.files.size());
   for (const auto& file : flags.files) documents.push_back(read_results(file));
@@ -182,7 +182,7 @@ void run(const BenchFlags& flags) {
   if (!flags.chart.empty() || !flags.files.empty()) return draw(flags);
   const auto rows = chosen(suite_named(flags.suite, flags.tiny, flags.model, flags.device), flags.only);
   // Not after an hour of measuring.
-  for (const auto& path : {flags.html, flags.json}) refuse_unwritable(path);
+  refuse_unwritable({{"--html", flags.html}, {"--json", flags.json}});
   if (flags.list) return list(rows, flags);
   for (const auto& row : rows) require_device(row.place.device);
   const InterruptGuard guard;

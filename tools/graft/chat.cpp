@@ -63,7 +63,8 @@ class Chat {
         form_(ChatTemplate::from_pretrained(flags.model.model)),
         tokenizer_(tokenizer_of(flags.model.model)),
         conversation_(form_, tokenizer_, flags.system) {
-    refuse_unwritable(flags.report);
+    refuse_unwritable({{"--report", flags.report}},
+                      AdapterFlags{flags.adapters}.read_with({flags.model.model}));
     if (config_.num_beams > 1 || config_.num_return_sequences > 1)
       throw WrongUsage(
           "an answer comes token by token: num_beams and num_return_sequences are for `graft generate`");

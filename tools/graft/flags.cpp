@@ -176,6 +176,11 @@ void refuse_overwriting(const std::string& output, const std::string& input) {
     throw Error("--output " + output + " is the folder that is read: write to another one");
 }
 
+std::vector<fs::path> AdapterFlags::read_with(std::vector<fs::path> others) const {
+  for (const auto& spec : adapter_specs(adapters)) others.emplace_back(spec.dir);
+  return others;
+}
+
 std::shared_ptr<PeftModel> AdapterFlags::load(const std::shared_ptr<PreTrainedModel>& model,
                                               const std::string& base, bool trainable) const {
   const auto specs = adapter_specs(adapters);

@@ -1,6 +1,7 @@
 // The groups of flags that several commands share, by the names of the contract.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ struct AdapterFlags {
   bool disable = false, merge = false;
 
   void add_to(CLI::App& command);
+  /// Of a command: these files and folders, and the adapters'.
+  std::vector<std::filesystem::path> read_with(std::vector<std::filesystem::path> others) const;
   /// The model with the adapters that the flags name, set up as they say; null when there are none.
   std::shared_ptr<PeftModel> load(const std::shared_ptr<PreTrainedModel>& model, const std::string& base,
                                   bool trainable) const;

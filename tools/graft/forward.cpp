@@ -113,7 +113,8 @@ double seconds(const std::function<void()>& body) {
 
 void run(const ForwardFlags& flags) {
   flags.compile.options();  // wrong ones before anything is loaded
-  for (const auto& path : {flags.output, flags.report}) refuse_unwritable(path);
+  refuse_unwritable({{"--output", flags.output}, {"--report", flags.report}},
+                    flags.adapter.read_with({flags.model.model, flags.input}));
   const auto model = flags.model.load();
   const auto peft = flags.adapter.load(model, flags.model.model, flags.grads);
   if (!peft)

@@ -135,7 +135,9 @@ class Generation {
   explicit Generation(const GenerateFlags& flags)
       : flags_(flags), config_(flags.generation.config(flags.model.model)) {
     flags.compile.options();  // wrong ones before anything is loaded
-    for (const auto& path : {flags.output, flags.report}) refuse_unwritable(path);
+    auto read = flags.adapter.read_with({flags.model.model, flags.draft, flags.input});
+    read.insert(read.end(), flags.prompt_files.begin(), flags.prompt_files.end());
+    refuse_unwritable({{"--output", flags.output}, {"--report", flags.report}}, read);
     config_.speculative_sampling = flags.speculative_sampling;
     if (flags.speculative_sampling && !config_.do_sample)
       throw WrongUsage("--speculative-sampling says how to draw: give --do-sample too");

@@ -1,8 +1,12 @@
 #include "output_folder.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <set>
 #include <vector>
 
+#include "graft/error.h"
 #include "io/checkpoint_names.h"
 #include "io/format/atomic_file.h"
 #include "io/format/io_error.h"
@@ -61,6 +65,31 @@ void remove_old_checkpoint(const fs::path& folder, const std::vector<fs::path>& 
   }
 }
 
+/// One path for one file, whether it exists or not.
+fs::path place_of(const fs::path& path) {
+  std::error_code error;
+  auto place = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : place;
+}
+
+/// Whether a file of that name is part of a checkpoint, so that one who reads the folder reads the file.
+bool is_of_checkpoint(const std::string& name) {
+  static const std::set<std::string> configs = {
+      "config.json",       "generation_config.json",  "adapter_config.json", "tokenizer.json",
+      "tokenizer.model",   "tokenizer_config.json",   "vocab.json",          "vocab.txt",
+      "merges.txt",        "special_tokens_map.json", "added_tokens.json",   "chat_template.jinja",
+      "chat_template.json"};
+  return configs.contains(name) ||
+         std::ranges::any_of(std::array{"model", "adapter_model"}, [&](const char* stem) {
+           return name == io::single_name(stem) || name == io::index_name(stem) ||
+                  io::is_shard_name(name, stem);
+         });
+}
+
+bool is_read_from(const fs::path& result, const fs::path& source) {
+  return result == source || (result.parent_path() == source && is_of_checkpoint(result.filename()));
+}
+
 void put_in_place(const fs::path& from, const fs::path& to) {
   const auto files = files_in(from);
   std::error_code error;
@@ -103,8 +132,22 @@ void OutputFolder::fill(const std::function<void(const fs::path&)>& write) const
   remove_folder(unfinished, error);
 }
 
-void refuse_unwritable(const fs::path& file) {
-  if (!file.empty()) io::AtomicFile{file};
+void refuse_unwritable(const std::vector<GivenPath>& results, const std::vector<fs::path>& read) {
+  std::map<fs::path, const char*> seen;
+  for (const auto& [flag, path] : results) {
+    if (path.empty()) continue;
+    if (io::is_replaced_by_writing(path)) {
+      const auto place = place_of(path);
+      if (const auto [other, is_new] = seen.emplace(place, flag); !is_new)
+        throw Error(std::string(other->second) + " and " + flag + " are one file, " + quote_path(path) +
+                    ": the second would replace the first");
+      for (const auto& source : read)
+        if (!source.empty() && is_read_from(place, place_of(source)))
+          throw Error(std::string(flag) + " " + quote_path(path) +
+                      " is a file that is read: write to another one");
+    }
+    io::AtomicFile{path};
+  }
 }
 
 }  // namespace graft::cli

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "io/format/folder_lock.h"
 
@@ -25,7 +27,13 @@ class OutputFolder {
   std::shared_ptr<io::FolderLock> lock_;
 };
 
-/// IoError when a file of that path could not be written. Nothing for an empty path.
-void refuse_unwritable(const std::filesystem::path& file);
+/// A path with the flag that it was given by.
+using GivenPath = std::pair<const char*, std::filesystem::path>;
+
+/// What can be said of a command's results before the work: IoError where one of these files could not be
+/// written, Error where two of them are one, or one is what the command reads: a file, or a checkpoint's file
+/// in a folder. Empty paths are not looked at.
+void refuse_unwritable(const std::vector<GivenPath>& results,
+                       const std::vector<std::filesystem::path>& read = {});
 
 }  // namespace graft::cli

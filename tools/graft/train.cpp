@@ -110,7 +110,8 @@ int train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   std::optional<OutputFolder> output;
   if (group->is_main()) {
     output.emplace(flags.output);
-    refuse_unwritable(flags.report);
+    refuse_unwritable({{"--report", flags.report}}, {flags.model.model, flags.adapter, flags.adapter_config,
+                                                     flags.data, flags.tokens, flags.eval_data});
   }
   const auto subject = load(flags);
   int64_t skipped = 0;
