@@ -208,6 +208,8 @@ class Session {
     if (going_on()) find_mutations();
     done_.forward_results = done_.result_values.size();
     if (going_on() && request_.gradients) backward();
+    if (going_on() && recorder().leaves_a_generator_set_back())
+      give_up("[capture] the function leaves a random number generator set back");
     if (going_on()) finish();
   }
 

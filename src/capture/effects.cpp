@@ -8,6 +8,7 @@
 #include "capture/hooks.h"
 #include "capture/ivalue.h"
 #include "capture/op_facts.h"
+#include "support/set_back_generators.h"
 
 namespace graft {
 namespace {
@@ -49,26 +50,46 @@ std::string EffectsWatch::found() const {
   return "";
 }
 
-void DrawWatch::add(const at::Generator& generator) {
-  positions_.push_back({generator, state_of(generator)});
+DrawWatch::Place DrawWatch::now(const at::Generator& generator) {
+  return {generator, state_of(generator), generators_set_back()};
 }
 
-bool DrawWatch::is_seeded(const at::Generator& generator) const {
-  const auto state = state_of(generator);
+bool DrawWatch::is_seeded(const Place& here) const {
   const UnrecordedCalls aside;
-  return std::ranges::any_of(positions_, [&](const Position& known) {
-    return known.generator == generator && !at::equal(known.state, state) && is_fresh(generator, state);
+  return std::ranges::any_of(last_, [&](const Place& known) {
+    return known.generator == here.generator && known.times_set_back == here.times_set_back &&
+           !known.is_at(here) && is_fresh(here.generator, here.state);
   });
 }
 
-void DrawWatch::note_draw(const at::Generator& generator) {
-  std::erase_if(positions_, [&](const Position& known) { return known.generator == generator; });
-  add(generator);
+std::vector<size_t> DrawWatch::drawn_here(const Place& here) const {
+  const UnrecordedCalls aside;
+  std::vector<size_t> found;
+  if (std::ranges::any_of(last_, [&](const Place& known) { return known.is_at(here); })) return found;
+  for (size_t i = 0; i < draws_.size(); ++i)
+    if (draws_[i].is_at(here)) found.push_back(i);
+  return found;
+}
+
+void DrawWatch::note_draw(const Place& here, bool again) {
+  const auto is_of_it = [&](const Place& known) { return known.generator == here.generator; };
+  std::erase_if(last_, is_of_it);
+  last_.push_back(now(here.generator));
+  draws_.push_back(here);
+  again_ |= again;
+  if (again) return;
+  std::erase_if(ends_, is_of_it);
+  ends_.push_back(last_.back());
+}
+
+bool DrawWatch::leaves_one_set_back() const {
+  return again_ &&
+         std::ranges::any_of(ends_, [](const Place& end) { return !now(end.generator).is_at(end); });
 }
 
 std::optional<at::Generator> drawn_from(const c10::OperatorHandle& op,
                                         const std::vector<c10::IValue>& arguments) {
-  if (!draws_numbers(op)) return std::nullopt;
+  if (!draws_numbers(op, arguments)) return std::nullopt;
   auto generator = at::globalContext().defaultGenerator(at::kCPU);
   for (const auto& value : arguments)
     if (value.isGenerator()) generator = value.toGenerator();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,23 +39,40 @@ class EffectsWatch {
   Start start_;
 };
 
-/// Where the code seeds a generator and then draws from it, it draws the same numbers in every call; a
-/// program, which does not seed, would draw others. (What moves a generator on is another thread's business.)
+/// How the code goes about its generators. Where it seeds one and then draws from it, it draws the same
+/// numbers in every call; a program, which does not seed, would draw others. Where it sets one back to draw
+/// again what it drew before (a block that is computed again does), a program uses the numbers that it has.
+/// (What moves a generator on is another thread's business.)
 class DrawWatch {
  public:
-  /// The code begins with this generator as it stands now.
-  void add(const at::Generator& generator);
-  /// Whether the code has seeded it since, and drawn nothing.
-  bool is_seeded(const at::Generator& generator) const;
-  /// The code has drawn from it.
-  void note_draw(const at::Generator& generator);
-
- private:
-  struct Position {
+  /// A generator as it stands.
+  struct Place {
     at::Generator generator;
     at::Tensor state;
+    uint64_t times_set_back;
+
+    bool is_at(const Place& other) const {
+      return generator == other.generator && at::equal(state, other.state);
+    }
   };
-  std::vector<Position> positions_;  // at the start, or after the last draw
+  static Place now(const at::Generator& generator);
+
+  /// The code begins with this generator as it stands now.
+  void add(const at::Generator& generator) { last_.push_back(now(generator)), ends_.push_back(last_.back()); }
+  /// Whether the code has seeded the generator since, and drawn nothing.
+  bool is_seeded(const Place& here) const;
+  /// The draws, counted from 0, that began here as well, since when the generator has been set back.
+  std::vector<size_t> drawn_here(const Place& here) const;
+  /// The code has drawn from the generator, which stood here: for the first time, or `again`.
+  void note_draw(const Place& here, bool again);
+  /// Whether a generator has been set back and stands elsewhere than where drawing once leaves it.
+  bool leaves_one_set_back() const;
+
+ private:
+  std::vector<Place> draws_;  // where each began
+  std::vector<Place> last_;   // of each generator: at the start, or after the last draw
+  std::vector<Place> ends_;   // after the last draw of new numbers
+  bool again_ = false;
 };
 
 /// The generator an operator draws from with these arguments; none if it draws from none, or not on the CPU.

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "capture/break_advice.h"
@@ -49,6 +50,18 @@ std::string common_scope(const std::string& a, const std::string& b) {
   const bool a_ends = i == a.size() && (i == b.size() || b[i] == '.');
   const bool b_ends = i == b.size() && (i == a.size() || a[i] == '.');
   return a.substr(0, a_ends || b_ends ? i : end);
+}
+
+/// `by_types`: of values their types alone count.
+bool are_alike(const std::vector<ir::NamedArgument>& a, const std::vector<ir::NamedArgument>& b,
+               bool by_types) {
+  return std::ranges::equal(a, b, [&](const ir::NamedArgument& one, const ir::NamedArgument& other) {
+    const auto* const* value = std::get_if<ir::Value*>(&one.value);
+    const auto* const* theirs = std::get_if<ir::Value*>(&other.value);
+    const bool same_type =
+        by_types && value && theirs && *value && *theirs && (*value)->type() == (*theirs)->type();
+    return one.name == other.name && (same_type || one.value == other.value);
+  });
 }
 
 }  // namespace
@@ -443,7 +456,8 @@ void Recorder::record_pure(Call& call) {
   if (!made) return break_at(call.op, "gives back something that is not a tensor");
   std::vector<ir::TensorType> types;
   for (const auto& t : *made) types.push_back(type_or_none(t));
-  auto& node = add_node(op, std::move(*arguments), std::move(types));
+  auto& node = draw_.place ? drawing_node(call, op, std::move(*arguments), std::move(types))
+                           : add_node(op, std::move(*arguments), std::move(types));
   for (size_t i = 0; i < made->size(); ++i) enter_result(call, (*made)[i], node.output(i));
 }
 
@@ -501,15 +515,50 @@ std::optional<Recorder::SparseParts> Recorder::sparse_parts(const at::Tensor& te
   return std::nullopt;
 }
 
+void Recorder::find_draws_here(const Call& call) {
+  draw_ = {};
+  if (!reason_.empty()) return;
+  const auto generator = drawn_from(call.op, call.given);
+  if (!generator) return;
+  draw_.place = DrawWatch::now(*generator);
+  for (const size_t draw : draws_.drawn_here(*draw_.place)) draw_.before.push_back(drawn_[draw]);
+}
+
+/// The node that stands for a call: a new one; or a copy of what an earlier one gave, where that drew the
+/// same numbers.
+ir::Node& Recorder::drawing_node(const Call& call, const c10::OperatorHandle& as,
+                                 std::vector<ir::NamedArgument> arguments,
+                                 std::vector<ir::TensorType> types) {
+  for (auto* known : draw_.before) {
+    if (!known || known->op() != name_of(as) || known->outputs().size() != 1 || types.size() != 1 ||
+        known->output().type() != types[0] || !are_alike(arguments, known->arguments(), overwrites(call.op)))
+      continue;
+    draw_.node = known;
+    return add_node(operator_named("aten::clone"), {{"self", &known->output()}}, std::move(types));
+  }
+  if (!draw_.before.empty())
+    break_at(call.op, "sets a random number generator back and draws other numbers than before");
+  draw_.node = &add_node(as, std::move(arguments), std::move(types));
+  return *draw_.node;
+}
+
+void Recorder::note_draw() {
+  if (!draw_.place) return;
+  const bool again = !draw_.before.empty();
+  draws_.note_draw(*draw_.place, again);
+  drawn_.push_back(draw_.node);
+  if (again && tracing_) trace_.refuse("the function sets a random number generator back");
+}
+
 void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  find_draws_here(call);
   refuse_effects(call);
   if (!reason_.empty() && lists_breaks_) note_later_break(call);
   if (!reason_.empty() || computes_nothing(op, call.given)) return call.pass();
   if (answer(call)) return;
   if (refuse(call)) return call.pass();
-  const auto generator = drawn_from(op, call.given);
-  if (generator && draws_.is_seeded(*generator))
+  if (draw_.place && draws_.is_seeded(*draw_.place))
     break_at(op, "draws from a random number generator that the function seeds");
   try {
     if (tracing_) enter_numbers(call);
@@ -519,7 +568,7 @@ void Recorder::on_call(const c10::OperatorHandle& op, DispatchKeySet keys, torch
       record_write(call);
     else
       record_pure(call);
-    if (generator) draws_.note_draw(*generator);
+    note_draw();
     if (tracing_ && reason_.empty()) trace_.add(op, call.given, call.results());
   } catch (const GraphBreak&) {
     throw;

@@ -113,6 +113,7 @@ class Recorder : public CallWatcher {
 
   /// The code begins with this generator as it stands now.
   void watch_generator(const at::Generator& generator) { draws_.add(generator); }
+  bool leaves_a_generator_set_back() const { return draws_.leaves_one_set_back(); }
 
   /// What the function called, call by call. Once, when it has given its outputs.
   std::shared_ptr<const Trace> finish_trace(const std::vector<at::Tensor>& outputs);
@@ -159,6 +160,10 @@ class Recorder : public CallWatcher {
   std::string origin_of(const Call& call);
 
   void refuse_effects(const Call& call) const;
+  void find_draws_here(const Call& call);
+  ir::Node& drawing_node(const Call& call, const c10::OperatorHandle& as,
+                         std::vector<ir::NamedArgument> arguments, std::vector<ir::TensorType> types);
+  void note_draw();
   void enter_numbers(const Call& call);
   bool is_number_input(size_t argument) const;
 
@@ -174,6 +179,13 @@ class Recorder : public CallWatcher {
   std::vector<at::Tensor> generator_states_;
   std::vector<bool> assumptions_;
   DrawWatch draws_;
+  std::vector<ir::Node*> drawn_;  // for each draw the node whose numbers it gave
+  struct Draw {
+    std::optional<DrawWatch::Place> place;  // if the call draws any
+    std::vector<ir::Node*> before;          // earlier draws that began there, too
+    ir::Node* node = nullptr;
+  };
+  Draw draw_;  // of this call
   struct HeldTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     at::Tensor before;  // another one over its memory

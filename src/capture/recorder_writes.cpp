@@ -106,7 +106,7 @@ void Recorder::run_write(Call& call, const FunctionalForm& form, Write& write) {
 void Recorder::refuse_effects(const Call& call) const {
   if (effects_) return;
   const auto refuse = [&](const char* what) { throw Error(name_of(call.op) + " " + what); };
-  if (draws_numbers(call.op, call.given)) refuse("draws random numbers");
+  if (draws_numbers(call.op, call.given) && draw_.before.empty()) refuse("draws random numbers");
   const auto& arguments = call.op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite()) continue;
@@ -146,7 +146,8 @@ void Recorder::record_write(Call& call) {
   if (!arguments) return call.pass();
   run_write(call, *form, write);
   if (!reason_.empty()) return;
-  auto& node = add_node(form->op, std::move(*arguments), std::move(write.types));
+  auto& node = draw_.place ? drawing_node(call, form->op, std::move(*arguments), std::move(write.types))
+                           : add_node(form->op, std::move(*arguments), std::move(write.types));
   for (size_t i = 0; i < write.fresh.size(); ++i) enter_result(call, write.fresh[i], node.output(i));
   for (size_t i = 0; i < write.mutated.size(); ++i) {
     auto& value = node.output(write.fresh.size() + i);

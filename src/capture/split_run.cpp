@@ -239,10 +239,12 @@ void SplitRun::write_down(const c10::OperatorHandle& op, c10::DispatchKeySet key
   const std::vector<c10::IValue> given(stack.end() - static_cast<int64_t>(schema.arguments().size()),
                                        stack.end());
   const auto generator = drawn_from(op, given);
-  if (generator && draws_.is_seeded(*generator))
-    writer_->refuse("it draws from a random number generator that it seeds");
+  std::optional<DrawWatch::Place> place;
+  if (generator) place = DrawWatch::now(*generator);
+  if (place && (draws_.is_seeded(*place) || !draws_.drawn_here(*place).empty()))
+    writer_->refuse("it draws from a random number generator that it seeds or sets back");
   call_below(op, keys, stack);
-  if (generator) draws_.note_draw(*generator);
+  if (place) draws_.note_draw(*place, /*again=*/false);
   if (computes_nothing(op, given)) return;
   const std::vector<c10::IValue> results(stack.end() - static_cast<int64_t>(schema.returns().size()),
                                          stack.end());

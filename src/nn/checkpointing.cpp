@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "nn/call_context.h"
+#include "support/set_back_generators.h"
 
 namespace graft::nn {
 namespace {
@@ -51,6 +52,7 @@ class GlobalState {
     return generator_.get_state();
   }
   void enter() const {
+    will_set_generator_back();
     {
       const std::lock_guard<std::mutex> lock(generator_.mutex());
       generator_.set_state(random_);

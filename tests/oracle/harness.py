@@ -38,9 +38,15 @@ class Case:
     static_cache: bool = True  # transformers can do it with a static cache
 
 
-def named(cases):
-    """Their names, for parametrize."""
-    return [pytest.param(case.name, marks=pytest.mark.full) if case.full else case.name for case in cases]
+def named(cases, kind=lambda case: case.name):
+    """Their names, for parametrize. Of several of a kind the first alone is run outside `make test-full`."""
+    seen, names = set(), []
+    for case in cases:
+        more = case.full or kind(case) in seen
+        names.append(pytest.param(case.name, marks=pytest.mark.full) if more else case.name)
+        if not case.full:
+            seen.add(kind(case))
+    return names
 
 
 def seed_of(text: str) -> int:

@@ -41,6 +41,11 @@ def bases():
     return get
 
 
+def method_and_model(recipe):
+    """What switching off and saving depend on; a recipe's other settings are seen by its results."""
+    return recipe.config().peft_type, recipe.model
+
+
 def batch_of(adapter):
     return adapter.recipe.inputs(list(adapter.checkpoint.case.batches.values())[-1]())
 
@@ -72,7 +77,7 @@ def test_no_merge(adapters, name, tmp_path):
     assert not (tmp_path / "merged").exists()
 
 
-@pytest.mark.parametrize("name", named(recipe for recipe in RECIPES if recipe.keeps_base))
+@pytest.mark.parametrize("name", named((recipe for recipe in RECIPES if recipe.keeps_base), method_and_model))
 def test_disabled_is_the_base(adapters, bases, name):
     adapter = adapters(name)
     batch = batch_of(adapter)
@@ -81,7 +86,7 @@ def test_disabled_is_the_base(adapters, bases, name):
     assert all(torch.equal(base[key], disabled[key]) for key in base)
 
 
-@pytest.mark.parametrize("name", named(RECIPES))
+@pytest.mark.parametrize("name", named(RECIPES, method_and_model))
 def test_saved_again(adapters, name, tmp_path):
     """What graft loads and saves again is the same file in meaning, and PEFT loads it."""
     adapter = adapters(name)

@@ -61,7 +61,7 @@ class Chat {
         interactive_(isatty(STDIN_FILENO) != 0),
         config_(flags.generation.config(flags.model.model)),
         form_(ChatTemplate::from_pretrained(flags.model.model)),
-        tokenizer_(tokenizer_of(flags.model.model)),
+        tokenizer_(Tokenizer::from_pretrained(flags.model.model)),
         conversation_(form_, tokenizer_, flags.system) {
     refuse_unwritable({{"--report", flags.report}},
                       AdapterFlags{flags.adapters}.read_with({flags.model.model}));

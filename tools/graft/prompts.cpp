@@ -15,7 +15,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& model) {
     return Tokenizer::from_pretrained(model);
   } catch (const Error& error) {
     throw Error(std::string(error.what()) +
-                "\n--prompt needs a tokenizer: give token ids by --input instead");
+                "; without a tokenizer, give token ids by --input instead of --prompt");
   }
 }
 
