@@ -65,24 +65,27 @@ bool DrawWatch::is_seeded(const Place& here) const {
 std::vector<size_t> DrawWatch::drawn_here(const Place& here) const {
   const UnrecordedCalls aside;
   std::vector<size_t> found;
-  if (std::ranges::any_of(last_, [&](const Place& known) { return known.is_at(here); })) return found;
   for (size_t i = 0; i < draws_.size(); ++i)
     if (draws_[i].is_at(here)) found.push_back(i);
   return found;
 }
 
-void DrawWatch::note_draw(const Place& here, bool again) {
+bool DrawWatch::note_draw(const Place& here, bool again) {
+  const UnrecordedCalls aside;
   const auto is_of_it = [&](const Place& known) { return known.generator == here.generator; };
   std::erase_if(last_, is_of_it);
   last_.push_back(now(here.generator));
+  if (last_.back().is_at(here)) return false;
   draws_.push_back(here);
   again_ |= again;
-  if (again) return;
+  if (again) return true;
   std::erase_if(ends_, is_of_it);
   ends_.push_back(last_.back());
+  return true;
 }
 
 bool DrawWatch::leaves_one_set_back() const {
+  const UnrecordedCalls aside;
   return again_ &&
          std::ranges::any_of(ends_, [](const Place& end) { return !now(end.generator).is_at(end); });
 }

@@ -61,10 +61,11 @@ class DrawWatch {
   void add(const at::Generator& generator) { last_.push_back(now(generator)), ends_.push_back(last_.back()); }
   /// Whether the code has seeded the generator since, and drawn nothing.
   bool is_seeded(const Place& here) const;
-  /// The draws, counted from 0, that began here as well, since when the generator has been set back.
+  /// The draws that began here as well, counted from 0: the generator has been set back.
   std::vector<size_t> drawn_here(const Place& here) const;
-  /// The code has drawn from the generator, which stood here: for the first time, or `again`.
-  void note_draw(const Place& here, bool again);
+  /// The code has drawn from the generator, which stood here: for the first time, or `again`. False if it
+  /// drew nothing, which does not count.
+  bool note_draw(const Place& here, bool again);
   /// Whether a generator has been set back and stands elsewhere than where drawing once leaves it.
   bool leaves_one_set_back() const;
 

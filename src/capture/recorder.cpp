@@ -545,8 +545,7 @@ ir::Node& Recorder::drawing_node(const Call& call, const c10::OperatorHandle& as
 void Recorder::note_draw() {
   if (!draw_.place) return;
   const bool again = !draw_.before.empty();
-  draws_.note_draw(*draw_.place, again);
-  drawn_.push_back(draw_.node);
+  if (draws_.note_draw(*draw_.place, again)) drawn_.push_back(draw_.node);
   if (again && tracing_) trace_.refuse("the function sets a random number generator back");
 }
 

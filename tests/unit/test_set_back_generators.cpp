@@ -2,6 +2,7 @@
 // again for the backward pass: compiled code draws them once.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include "graft/compile.h"
 #include "graft/compile_step.h"
