@@ -181,7 +181,8 @@ class Decoder {
 /// Generation that goes on with a text, as a conversation does: what of a prompt was read before is not read
 /// again. The rest is as with generate(), or a Decoder where there are options to compile by. What was read
 /// depends on the adapters that worked then, and is kept for each choice of them: after a switch back only
-/// what is new is read. One row, without padding, for models without an encoder.
+/// what is new is read. With other weights (trained on, loaded, merged) or for another task all of it is read
+/// again. One row, without padding, for models without an encoder.
 class Session {
  public:
   explicit Session(std::shared_ptr<PreTrainedModel> model, const std::optional<CompileOptions>& compile = {});
@@ -194,7 +195,8 @@ class Session {
                       const GenerateCall& call = {});
   /// How many tokens of the last prompt had to be read.
   int64_t tokens_read() const;
-  /// For when weights have changed: nothing that was read is valid.
+  /// Frees what was read. On a GPU also for when weights were written past their version, which is not seen
+  /// there.
   void forget();
 
  private:

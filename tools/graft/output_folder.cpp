@@ -143,7 +143,7 @@ void refuse_unwritable(const std::vector<GivenPath>& results, const std::vector<
                     ": the second would replace the first");
       for (const auto& source : read)
         if (!source.empty() && is_read_from(place, place_of(source)))
-          throw Error(std::string(flag) + " " + quote_path(path) +
+          throw Error(std::string(flag) + " " + io::quote_path(path) +
                       " is a file that is read: write to another one");
     }
     io::AtomicFile{path};
