@@ -110,18 +110,16 @@ int angle(const Math& m, const Node&, int x) {
   return m.select(m.is(Op::is_nan, x), x, m.select(m.is(Op::lt, x, m(0)), m(std::numbers::pi), m(0)));
 }
 
-/// To so many decimals, each step rounded as the result's type is.
+/// To so many decimals; the scale is a number of the result's type.
 int round_to_decimals(Lowering& l, const Node& n, const Place& p) {
   const Math m{l, out(n)};
-  const auto dtype = n.output().type().dtype;
-  const auto rounded = [&](int x) { return l.convert(x, dtype); };
   const int x = l.stored_argument(n, "self", p, out(n));
   const auto decimals = ir::int_of(n, "decimals").value_or(0);
   if (decimals == 0) return m.of(Op::round, x);
   const double power = std::pow(10.0, static_cast<double>(std::abs(decimals)));
-  const int scale = rounded(m(power));
-  return decimals > 0 ? rounded(m.div(m.of(Op::round, rounded(m.mul(x, scale))), scale))
-                      : rounded(m.mul(m.of(Op::round, rounded(m.div(x, scale))), scale));
+  const int scale = l.convert(m(power), n.output().type().dtype);
+  return decimals > 0 ? m.div(m.of(Op::round, m.mul(x, scale)), scale)
+                      : m.mul(m.of(Op::round, m.div(x, scale)), scale);
 }
 
 int atan2(const Math& m, int y, int x) {

@@ -20,14 +20,26 @@ using testing_tools::differs;
 using testing_tools::expect_same_both_ways;
 
 TEST(Scans, WithWhatComputesTheArgument) {
-  const auto both = expect_same_both_ways(R"(graph(%0 "x": f32[70, 33], %1 "y": f32[70, 33]) {
-  %2: f32[70, 33] = aten::exp(self=%0)
-  %3: f32[70, 33] = aten::mul.Tensor(self=%2, other=%1)
-  %4: f32[70, 33] = aten::cumsum(self=%3, dim=0)
+  const auto both = expect_same_both_ways(R"(graph(%0 "x": f32[70, 80], %1 "y": f32[70, 80]) {
+  %2: f32[70, 80] = aten::exp(self=%0)
+  %3: f32[70, 80] = aten::mul.Tensor(self=%2, other=%1)
+  %4: f32[70, 80] = aten::cumsum(self=%3, dim=0)
   return (%4)
 }
 )");
   EXPECT_EQ(both.kernels, 1);
+  EXPECT_EQ(both.extern_calls, 0);
+}
+
+/// Few lines have few workers: what is dear is better computed by a kernel with more.
+TEST(Scans, no_DearArgumentOfFewLines) {
+  const auto both = expect_same_both_ways(R"(graph(%0 "x": f32[70, 3]) {
+  %1: f32[70, 3] = aten::exp(self=%0)
+  %2: f32[70, 3] = aten::cumsum(self=%1, dim=0)
+  return (%2)
+}
+)");
+  EXPECT_EQ(both.kernels, 2);
   EXPECT_EQ(both.extern_calls, 0);
 }
 

@@ -211,12 +211,12 @@ TEST(SideBySide, no_RowsOfWhatAnotherUpdateMakes) {
 
 /// Rows that an update takes from what the next one writes over.
 TEST(SideBySide, no_RowsOfWhatAnotherUpdateWritesOver) {
-  EXPECT_EQ(launches_of_rows("%3", "%6", "%6", "",
+  EXPECT_EQ(launches_of_rows("%3", "%5", "%5", "",
                              "  %10: f32[2, 4] = aten::slice.Tensor(self=%1, dim=0, start=3, end=5, "
                              "step=1)\n",
                              "%10"),
             (Sizes{1, 2, 1, 2}));
-  EXPECT_EQ(launches_of_rows("%3", "%6", "%6", "",
+  EXPECT_EQ(launches_of_rows("%3", "%5", "%5", "",
                              "  %10: f32[2, 4] = aten::slice.Tensor(self=%2, dim=0, start=3, end=5, "
                              "step=1)\n",
                              "%10"),

@@ -16,7 +16,7 @@ inline std::vector<Case> whole_cases() {
       {"aten::div.Scalar_mode", ints, anything, GRAFT_CASE(at::div(i.x, -7, "trunc"))},
       {"aten::div.Scalar_mode", ints, plain, GRAFT_CASE(at::div(i.x, -1, "floor"))},
       {"aten::div.Scalar_mode", ints, plain, GRAFT_CASE(at::div(i.x, 1, "trunc"))},
-      {"aten::floor_divide", ints, anything, GRAFT_CASE(at::floor_divide(i.x, 4))},
+      {"aten::floor_divide.Scalar", ints, anything, GRAFT_CASE(at::floor_divide(i.x, 4))},
       {"aten::pow.Tensor_Scalar", ints, anything, GRAFT_CASE(i.x.pow(11))},
       {"aten::bitwise_left_shift.Tensor", ints, anything, GRAFT_CASE(at::bitwise_left_shift(i.x, i.y))},
       {"aten::bitwise_left_shift.Tensor_Scalar", ints, anything, GRAFT_CASE(at::bitwise_left_shift(i.x, 3))},
@@ -35,7 +35,7 @@ inline std::vector<Case> whole_cases() {
 
 inline std::vector<Case> more_reduction_cases() {
   return {
-      {"aten::std_mean.correction", floats, rank1 | elements | plain,
+      {"aten::std_mean.correction", floats, rank2 | elements | plain,
        GRAFT_CASE(std::get<0>(at::std_mean(i.x, at::IntArrayRef{-1})))},
       {"aten::std_mean.correction", floats, rank2 | elements | plain,
        GRAFT_CASE(std::get<1>(at::std_mean(i.x, at::IntArrayRef{0, 1}, false, true)))},
