@@ -32,6 +32,10 @@ are compared and in one that is not.
 | external | one graph, which calls ATen for some of it: products, convolutions, attention, sorting, linear algebra, FFT, and what is listed below |
 | refused | no single graph holds it, for the reason below: it runs in parts, or eagerly. Right all the same |
 | wrong, crashed | must be none |
+
+Complex numbers are calls: what a kernel holds is one number each, and ATen's products and quotients of complex numbers have rules of their own for
+infinities. Divisions of whole numbers by data are calls, too (a zero among them is an error); by a number that the graph knows they are kernels.
+Running sums are kernels on the CPU; on a GPU they are ATen's, which have many threads for a line.
 """
 
 

@@ -52,6 +52,25 @@ void one_hot(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* sta
   take_apart(op, stack);
 }
 
+/// It looks whether there is a zero, and takes one way or the other to the same gradient.
+void cumprod_backward(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  auto* const watcher = watching();
+  const auto& input = stack->at(stack->size() - 3).toTensor();
+  if (watcher && !at::GradMode::is_enabled() && input.is_cpu()) return watcher->on_call(op, keys, stack);
+  const CalledAs whole("aten::cumprod_backward");
+  take_apart(op, stack);
+}
+
+/// Without gradients torch has a way of its own, whose result no operator is seen to fill.
+void max_pool1d(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  auto* const watcher = watching();
+  const auto& self = stack->at(stack->size() - 6).toTensor();
+  const bool trains = at::GradMode::is_enabled() && self.requires_grad();
+  if (watcher && !trains && self.is_cpu()) return watcher->on_call(op, keys, stack);
+  const CalledAs whole("aten::max_pool1d");
+  take_apart(op, stack);
+}
+
 /// runtime/ctc_loss.cpp, with its gradient.
 struct PaddedCtcLoss : torch::autograd::Function<PaddedCtcLoss> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
@@ -126,6 +145,8 @@ void ctc_loss(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack
 
 void enter(torch::Library& m) {
   m.impl("one_hot", torch::CppFunction::makeFromBoxedFunction<&one_hot>());
+  m.impl("cumprod_backward", torch::CppFunction::makeFromBoxedFunction<&cumprod_backward>());
+  m.impl("max_pool1d", torch::CppFunction::makeFromBoxedFunction<&max_pool1d>());
   m.impl("ctc_loss.Tensor", torch::CppFunction::makeFromBoxedFunction<&ctc_loss>());
 }
 

@@ -235,6 +235,15 @@ Real remainder(DType dtype, const Real& a, const Real& b) {
   return r;
 }
 
+/// The sign of a zero or of what is no number is not known here.
+Real copysign(DType, const Real& a, const Real& b) {
+  if (!a.has_numbers()) return a;
+  const auto size = abs(DType::f64, a);
+  if (b.has_numbers() && !b.nan && b.low > 0) return size;
+  if (b.has_numbers() && !b.nan && b.high < 0) return {-size.high, -size.low, size.nan};
+  return {-size.high, size.high, size.nan};
+}
+
 // --- flags
 
 constexpr Whole no{0, 0}, yes{1, 1}, either{0, 1};
@@ -412,6 +421,8 @@ RealBinary real_binary(Op op) {
       return fmod;
     case Op::remainder:
       return remainder;
+    case Op::copysign:
+      return copysign;
     default:
       return nullptr;
   }

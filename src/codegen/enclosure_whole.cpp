@@ -73,6 +73,31 @@ Whole bitwise(DType dtype, const Whole& a, const Whole& b) {
   return Whole::anything(dtype);
 }
 
+// By a number that is known, and is neither 0 nor, of a signed type, -1.
+Whole div(DType dtype, const Whole& a, const Whole& b) {
+  if (!b.is_point() || b.low == 0 || b.low == -1) return Whole::anything(dtype);
+  const int64_t x = a.low / b.low, y = a.high / b.low;
+  return {std::min(x, y), std::max(x, y)};
+}
+Whole fmod(DType dtype, const Whole& a, const Whole& b) {
+  if (!b.is_point() || b.low == 0 || b.low == -1) return Whole::anything(dtype);
+  if (a.is_point()) return Whole::exactly(a.low % b.low);
+  const int64_t most = b.low > 0 ? b.low - 1 : -(b.low + 1);
+  return {a.low < 0 ? -most : 0, a.high > 0 ? most : 0};
+}
+
+template <Op op>
+Whole shift(DType dtype, const Whole& a, const Whole& b) {
+  if (!a.is_point() || !b.is_point()) return Whole::anything(dtype);
+  const bool is_signed = dtype != DType::u8;
+  const auto bits = static_cast<int64_t>(8 * ir::size_of(dtype));
+  const int64_t most = op == Op::shift_right && is_signed ? bits - 1 : bits;
+  const bool fits = b.low >= 0 && b.low < most;
+  if (op == Op::shift_right) return Whole::exactly(a.low >> (fits ? b.low : std::min<int64_t>(most, 63)));
+  return Whole::exactly(fits ? wrapped(dtype, static_cast<int64_t>(static_cast<uint64_t>(a.low) << b.low))
+                             : 0);
+}
+
 constexpr Whole no{0, 0}, yes{1, 1}, either{0, 1};
 Whole opposite(const Whole& flag) { return {1 - flag.high, 1 - flag.low}; }
 
@@ -184,6 +209,14 @@ WholeBinary whole_binary(Op op) {
     case Op::logical_xor:
     case Op::bitwise_xor:
       return bitwise<Op::bitwise_xor>;
+    case Op::div:
+      return div;
+    case Op::fmod:
+      return fmod;
+    case Op::shift_left:
+      return shift<Op::shift_left>;
+    case Op::shift_right:
+      return shift<Op::shift_right>;
     case Op::eq:
       return eq;
     case Op::ne:

@@ -158,6 +158,10 @@ class Evaluator {
       return;
     }
     to.resize(i.dtype, lanes);
+    if (is_scan(i.op)) {
+      scan(i, lanes, to);
+      return;
+    }
     switch (i.op) {
       case Op::constant:
         if (ir::is_floating(i.dtype))
@@ -404,6 +408,25 @@ class Evaluator {
   }
 
   // --- reductions
+
+  /// The lanes of a row come in the order of its points. Where there is one point it is all of its row.
+  void scan(const Instruction& i, size_t lanes, Register& to) {
+    const auto op = i.op == Op::scan_sum ? Op::reduce_sum : Op::reduce_prod;
+    const auto& x = reg(i.args[0]);
+    constexpr double any_depth = 1e18;
+    RealTotal real(op, i.dtype, any_depth);
+    WholeTotal whole(op, i.dtype);
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (side_by_side()) real = RealTotal(op, i.dtype, any_depth), whole = WholeTotal(op, i.dtype);
+      if (ir::is_floating(i.dtype)) {
+        real.add(x.real_at(lane));
+        to.real[lane] = real.result();
+      } else {
+        whole.add(x.whole_at(lane));
+        to.whole[lane] = whole.result();
+      }
+    }
+  }
 
   void reduce(const Instruction& i, Register& to) {
     const auto from = code(i.args[0]).dtype;

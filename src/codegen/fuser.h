@@ -10,6 +10,7 @@
 
 #include "codegen/fusion.h"
 #include "codegen/lowering.h"
+#include "codegen/scan.h"
 #include "codegen/scatter.h"
 #include "codegen/space.h"
 
@@ -26,8 +27,8 @@ struct Unit {
   size_t era = 0;  // how many boundaries come before it
   /// What adds elements at places that are data is two kernels, with which no other is joined: one writes
   /// what the result is before, the other adds. The first is left out where the result may lie in the memory
-  /// of what it is before.
-  enum class Role : uint8_t { plain, starts, scatters } role = Role::plain;
+  /// of what it is before. Nor is another joined with what scans.
+  enum class Role : uint8_t { plain, starts, scatters, scans } role = Role::plain;
   const Unit* start = nullptr;      // scatters: the first of the two
   const ir::Value* onto = nullptr;  // scatters: or whose memory it adds to
 
@@ -46,7 +47,9 @@ class Fuser {
 
   /// What has to do with another device (a number on the CPU, a copy from there) is a call.
   bool fusible(const Node& node) const {
-    return (is_pointwise(node) || is_kernel_reduction(node) || scatter_of(node)) && ir::is_on(node, device_);
+    return (is_pointwise(node) || is_kernel_reduction(node) || scatter_of(node) ||
+            (limits_.scans && scan_of(node))) &&
+           ir::is_on(node, device_);
   }
   Unit* unit_of(const Value& value) const;
 
@@ -100,8 +103,8 @@ class Fuser {
   void join_units();
   /// Into a kernel of rows go those that it reads and that sum the same points by columns.
   void take_columns(Unit& rows, std::unordered_set<const Unit*>& gone);
-  /// Into a kernel that scatters go those that compute only what it adds.
-  void take_producers(Unit& scatters, std::unordered_set<const Unit*>& gone);
+  /// Into a kernel that scatters go those that compute only what it adds, into one that scans its argument.
+  void take_producers(Unit& taking, std::unordered_set<const Unit*>& gone);
   bool read_only_by(const Value& value, const Unit& a, const Unit& b) const;
   /// Moves all nodes into the other kernel, or none.
   bool joined(Unit& unit, Unit& into);

@@ -79,6 +79,12 @@ void Fuser::place(const Node& node, size_t position) {
   era_ += node.op() == "graft::boundary";
   const bool fuses = fusible(node);
   if (const auto scatter = scatter_of(node); scatter && fuses) return place_scatter(node, *scatter, position);
+  if (const auto scan = scan_of(node); scan && fuses) {
+    auto& unit = new_unit(node, position);
+    unit.role = Unit::Role::scans;
+    unit.space = space_over(node.output().type().sizes, {scan->dim});
+    return enter(node, unit);
+  }
   if (fuses)
     for (Unit* unit : candidates(node))
       if (const auto space = unit->era == era_ ? fits(node, *unit) : std::nullopt) {

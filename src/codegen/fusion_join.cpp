@@ -34,7 +34,7 @@ void Fuser::join_units() {
   for (auto& unit : units_)
     if (unit->open() && !gone.contains(unit.get())) take_columns(*unit, gone);
   for (auto& unit : units_)
-    if (unit->role == Unit::Role::scatters) take_producers(*unit, gone);
+    if (unit->role == Unit::Role::scatters || unit->role == Unit::Role::scans) take_producers(*unit, gone);
   std::erase_if(units_, [&](const auto& unit) { return gone.contains(unit.get()); });
 }
 
@@ -57,24 +57,24 @@ void Fuser::take_columns(Unit& rows, std::unordered_set<const Unit*>& gone) {
   }
 }
 
-void Fuser::take_producers(Unit& scatters, std::unordered_set<const Unit*>& gone) {
+void Fuser::take_producers(Unit& taking, std::unordered_set<const Unit*>& gone) {
   // It has no more tasks than it has points to keep: with few, what it adds is better computed by a kernel of
   // its own.
-  if (kept_points(scatters.space) < limits_.scatter_points) return;
+  if (kept_points(taking.space) < limits_.scatter_points) return;
   while (true) {
-    const auto from = latest_first(reads_[&scatters]);
+    const auto from = latest_first(reads_[&taking]);
     const auto taken = std::find_if(from.begin(), from.end(), [&](Unit* read) {
-      return read->open() && read->era == scatters.era &&
+      return read->open() && read->era == taking.era &&
              std::all_of(read->nodes.begin(), read->nodes.end(),
                          [&](const Node* node) {
-                           return is_pointwise(*node) && read_only_by(node->output(), *read, scatters);
+                           return is_pointwise(*node) && read_only_by(node->output(), *read, taking);
                          }) &&
-             joined(*read, scatters);
+             joined(*read, taking);
     });
     if (taken == from.end()) break;
     gone.insert(*taken);
   }
-  std::rotate(scatters.nodes.begin(), scatters.nodes.begin() + 1, scatters.nodes.end());  // it comes last
+  std::rotate(taking.nodes.begin(), taking.nodes.begin() + 1, taking.nodes.end());  // it comes last
 }
 
 bool Fuser::read_only_by(const Value& value, const Unit& a, const Unit& b) const {

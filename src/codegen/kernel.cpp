@@ -106,7 +106,8 @@ void find_phases(Kernel& kernel) {
   kernel.phases = 0;
   for (auto& instruction : kernel.code) {
     bool full = has_index(instruction) && reduced(instruction.index);
-    full |= instruction.adds && has_reduced;  // as often as there are points, also where all are the same
+    // As often as there are points, also where all are the same.
+    full |= (instruction.adds || is_scan(instruction.op)) && has_reduced;
     int phase = 0;
     bool once = instruction.over_rows, column = false;
     const auto consider = [&](int arg) {
@@ -146,6 +147,10 @@ void find_phases(Kernel& kernel) {
 
 bool Kernel::reduces_rows() const {
   return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return i.over_rows; });
+}
+
+bool Kernel::scans() const {
+  return std::any_of(code.begin(), code.end(), [](const Instruction& i) { return is_scan(i.op); });
 }
 
 bool Kernel::scatters() const {

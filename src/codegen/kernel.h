@@ -16,6 +16,9 @@
 // gradient keeps the columns and walks the tokens. So the result is the same however the kept dimensions are
 // distributed. What the result is before, another kernel (or a call) has written.
 //
+// A kernel that scans walks its reduced dimensions in their order: a running sum is a full value that holds
+// what came before, of the same kept point. It is computed once for each point, in one phase.
+//
 // Which dimension is vectorised, how wide, and how the parallel ones are distributed is the target's
 // business.
 #pragma once
@@ -84,6 +87,7 @@ struct Kernel {
 
   bool reduces_rows() const;
   bool scatters() const;
+  bool scans() const;
   int64_t kept_points() const;
   int64_t reduced_points() const;
 };

@@ -11,6 +11,7 @@ struct Limits {
   int64_t few_rows;        ///< so few rows that long ones must be distributed
   int64_t far_row;         ///< a row of so many points is read from memory again in a second pass over it
   int64_t scatter_points;  ///< with fewer points to keep, a kernel that scatters does nothing else
+  bool scans = false;      ///< whether it has code for what walks a dimension in its order (scan.h)
 };
 
 }  // namespace graft::codegen

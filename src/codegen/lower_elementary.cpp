@@ -73,10 +73,53 @@ int log_add_exp2(const Math& m, int a, int b) {
   });
 }
 
-/// Also of -0.
+/// Also of -0, and of what is no number.
 int is_negative(const Math& m, int x) {
-  const int minus_zero = m.both(m.is(Op::eq, x, m(0)), m.is(Op::lt, m.of(Op::reciprocal, x), m(0)));
-  return m.l.emit(Op::logical_or, DType::boolean, {m.is(Op::lt, x, m(0)), minus_zero});
+  return m.is(Op::lt, m.l.emit(Op::copysign, m.dtype, {m(1), x}), m(0));
+}
+
+int copysign(Lowering& l, const Node& n, const Place& p) {
+  return l.emit(Op::copysign, out(n), {l.argument(n, "self", p, out(n)), l.argument(n, "other", p, out(n))});
+}
+
+/// The type of 2 to the power of the argument: torch's usual one where that is whole.
+DType dtype_of_power(const Node& n) {
+  const auto dtype = ir::value_of(n, "other")->type().dtype;
+  return ir::is_floating(dtype) ? dtype : DType::f32;
+}
+/// The usual type may be another one, which shows unless the result is as wide as that may be.
+bool ldexp_applies(const Node& n) {
+  return floats(n) &&
+         (n.output().type().dtype != DType::f64 || ir::is_floating(ir::value_of(n, "other")->type().dtype));
+}
+int ldexp(Lowering& l, const Node& n, const Place& p) {
+  const auto dtype = dtype_of_power(n), held = in_register(dtype);
+  const int power = l.emit(Op::pow, held, {l.constant(held, 2), l.stored_argument(n, "other", p, held)});
+  return l.emit(Op::mul, out(n), {l.argument(n, "self", p, out(n)), l.cast(l.convert(power, dtype), out(n))});
+}
+
+int signbit(Lowering& l, const Node& n, const Place& p) {
+  const auto dtype = in_register(ir::value_of(n, "self")->type().dtype);
+  const int x = l.argument(n, "self", p, dtype);
+  if (dtype == DType::boolean) return l.integer(dtype, 0);
+  if (!ir::is_floating(dtype)) return l.emit(Op::lt, DType::boolean, {x, l.integer(dtype, 0)});
+  return is_negative(Math{l, dtype}, x);
+}
+
+int angle(const Math& m, const Node&, int x) {
+  return m.select(m.is(Op::is_nan, x), x, m.select(m.is(Op::lt, x, m(0)), m(std::numbers::pi), m(0)));
+}
+
+/// To so many decimals; the scale is a number of the result's type.
+int round_to_decimals(Lowering& l, const Node& n, const Place& p) {
+  const Math m{l, out(n)};
+  const int x = l.stored_argument(n, "self", p, out(n));
+  const auto decimals = ir::int_of(n, "decimals").value_or(0);
+  if (decimals == 0) return m.of(Op::round, x);
+  const double power = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  const int scale = l.convert(m(power), n.output().type().dtype);
+  return decimals > 0 ? m.div(m.of(Op::round, m.mul(x, scale)), scale)
+                      : m.mul(m.of(Op::round, m.div(x, scale)), scale);
 }
 
 int atan2(const Math& m, int y, int x) {
@@ -204,6 +247,12 @@ void add_elementary(LowerTable& table) {
   table["aten::logaddexp2"] = {of_two(log_add_exp2), floats};
   table["aten::atan2"] = {of_two(atan2), floats};
   table["aten::hypot"] = {hypot, floats};
+  table["aten::copysign.Tensor"] = {copysign, floats};
+  table["aten::copysign.Scalar"] = {copysign, floats};
+  table["aten::ldexp.Tensor"] = {ldexp, ldexp_applies};
+  table["aten::signbit"] = {signbit};
+  table["aten::angle"] = {formula(angle), floats};
+  table["aten::round.decimals"] = {round_to_decimals, floats};
   table["aten::asinh"] = {formula(asinh), floats};
   table["aten::acosh"] = {formula(acosh), floats};
   table["aten::atanh"] = {formula(atanh), floats};

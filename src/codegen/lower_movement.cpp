@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "codegen/lower_tables.h"
+#include "codegen/scan.h"
 #include "codegen/scatter.h"
 #include "ir/arguments.h"
 
@@ -244,6 +245,7 @@ const LowerTable& table() {
     add_creation(t);
     add_movement(t);
     add_resampling(t);
+    add_whole(t);
     return t;
   }();
   return made;
@@ -348,6 +350,7 @@ const Lower* find_lowering(const Node& node) {
 std::vector<std::string> lowered_operators() {
   auto names = reduction_operators();
   for (auto& name : scatter_operators()) names.push_back(std::move(name));
+  for (auto& name : scan_operators()) names.push_back(std::move(name));
   for (const auto& [name, entry] : table()) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;

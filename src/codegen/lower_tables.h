@@ -26,6 +26,8 @@ void add_activations(LowerTable& table);
 void add_creation(LowerTable& table);
 void add_movement(LowerTable& table);
 void add_resampling(LowerTable& table);
+/// After those, beside some of which it has its own.
+void add_whole(LowerTable& table);
 
 /// Whether it reads its argument where its own place says, by arithmetic: that must lie in memory.
 bool reads_by_place(const ir::Node& node);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "codegen/scan.h"
 #include "ir/arguments.h"
 
 namespace graft::codegen {
@@ -279,6 +280,18 @@ int Lowering::reduce(const ir::Node& node, const ir::Value& value, const Place& 
   }
 }
 
+/// What ATen would convert first is: whole numbers of floating ones, and floats of doubles.
+int Lowering::scan(const ir::Node& node, const ir::Value& value, const Place& place) {
+  const auto& input = *ir::value_of(node, "self");
+  if (!(place == full_place(value.type().sizes)))
+    throw std::logic_error("a running sum is needed at another place than where it is computed");
+  const auto made = *scan_of(node);
+  const auto to = value.type().dtype;
+  int x = evaluate(input, place);
+  if (input.type().dtype != to) x = convert(as_stored(x, input.type().dtype), to);
+  return cast(emit(made.op, made.dtype, {cast(x, made.dtype)}), to);
+}
+
 int Lowering::evaluate(const ir::Value& value, const Place& place) {
   const auto* node = value.producer();
   // A reduction is over the whole row, whoever asks: a guard of the asking place must not reach its loads.
@@ -295,6 +308,7 @@ int Lowering::evaluate(const ir::Value& value, const Place& place) {
     result = evaluate(*view_source(*node), map_view(value, place));
   else if (node && computed_(value))
     result = is_kernel_reduction(*node) ? reduce(*node, value, place)
+             : scan_of(*node)           ? scan(*node, value, place)
                                         : (*find_lowering(*node))(*this, *node, place);
   else
     result = load(value, place, {});

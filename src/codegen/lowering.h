@@ -86,6 +86,7 @@ class Lowering {
   int add(Instruction instruction);
   int load(const ir::Value& value, const Place& place, const std::vector<Instruction::Indirect>& indirect);
   int reduce(const ir::Node& node, const ir::Value& value, const Place& place);
+  int scan(const ir::Node& node, const ir::Value& value, const Place& place);
   bool over_rows(const ir::Value& input) const;
   bool fits(int instruction, ir::DType dtype, int depth = 0) const;
   int buffer_of(const ir::Value& value, bool written);

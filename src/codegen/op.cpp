@@ -5,24 +5,29 @@
 namespace graft::codegen {
 namespace {
 
-constexpr std::array names = {
-    "constant",     "iota",        "load",        "store",      "cast",        "round_half", "round_bf16",
-    "neg",          "abs",         "sign",        "sqrt",       "rsqrt",       "reciprocal", "exp",
-    "exp2",         "expm1",       "log",         "log2",       "log10",       "log1p",      "sin",
-    "cos",          "tan",         "asin",        "acos",       "atan",        "sinh",       "cosh",
-    "tanh",         "sigmoid",     "erf",         "erfc",       "floor",       "ceil",       "round",
-    "trunc",        "logical_not", "bitwise_not", "is_nan",     "is_inf",      "add",        "sub",
-    "mul",          "div",         "pow",         "maximum",    "minimum",     "fmod",       "remainder",
-    "eq",           "ne",          "lt",          "le",         "gt",          "ge",         "logical_and",
-    "logical_or",   "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "select",     "fma",
-    "reduce_sum",   "reduce_prod", "reduce_max",  "reduce_min", "reduce_any",  "reduce_all", "reduce_argmax",
-    "reduce_argmin"};
+constexpr std::array names = {"constant",     "iota",        "load",        "store",       "cast",
+                              "round_half",   "round_bf16",  "neg",         "abs",         "sign",
+                              "sqrt",         "rsqrt",       "reciprocal",  "exp",         "exp2",
+                              "expm1",        "log",         "log2",        "log10",       "log1p",
+                              "sin",          "cos",         "tan",         "asin",        "acos",
+                              "atan",         "sinh",        "cosh",        "tanh",        "sigmoid",
+                              "erf",          "erfc",        "floor",       "ceil",        "round",
+                              "trunc",        "logical_not", "bitwise_not", "is_nan",      "is_inf",
+                              "add",          "sub",         "mul",         "div",         "pow",
+                              "maximum",      "minimum",     "fmod",        "remainder",   "eq",
+                              "ne",           "lt",          "le",          "gt",          "ge",
+                              "logical_and",  "logical_or",  "logical_xor", "bitwise_and", "bitwise_or",
+                              "bitwise_xor",  "shift_left",  "shift_right", "copysign",    "select",
+                              "fma",          "scan_sum",    "scan_prod",   "reduce_sum",  "reduce_prod",
+                              "reduce_max",   "reduce_min",  "reduce_any",  "reduce_all",  "reduce_argmax",
+                              "reduce_argmin"};
 static_assert(names.size() == static_cast<size_t>(Op::reduce_argmin) + 1);
 
 }  // namespace
 
 std::string_view name_of(Op op) { return names[static_cast<size_t>(op)]; }
 bool is_reduction(Op op) { return op >= Op::reduce_sum; }
+bool is_scan(Op op) { return op == Op::scan_sum || op == Op::scan_prod; }
 
 bool is_expensive(Op op) {
   switch (op) {

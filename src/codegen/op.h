@@ -69,9 +69,15 @@ enum class Op : uint8_t {
   bitwise_and,
   bitwise_or,
   bitwise_xor,
+  shift_left,   // by a number of bits outside of 0 to the type's: nothing stays,
+  shift_right,  // or the sign
+  copysign,
   // of three
   select,  // flag ? a : b
   fma,     // a * b + c, rounded once or twice as the machine likes
+  // of all points of a row up to this one, in their order
+  scan_sum,
+  scan_prod,
   // over the reduced dimensions
   reduce_sum,
   reduce_prod,
@@ -85,6 +91,7 @@ enum class Op : uint8_t {
 
 std::string_view name_of(Op op);
 bool is_reduction(Op op);
+bool is_scan(Op op);
 /// Dear enough that computing it twice costs more than keeping the result.
 bool is_expensive(Op op);
 

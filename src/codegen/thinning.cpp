@@ -40,7 +40,7 @@ bool is_place_only(const Kernel& kernel, int n) {
 bool can_be_thinned(const Kernel& kernel, int dim) {
   for (size_t n = 0; n < kernel.code.size(); ++n) {
     const auto& i = kernel.code[n];
-    if (!i.indirect.empty() || i.adds) return false;
+    if (!i.indirect.empty() || i.adds || is_scan(i.op)) return false;
     if (i.op == Op::iota && i.index.uses(dim) && !is_place_only(kernel, static_cast<int>(n))) return false;
     if (i.op != Op::load || !i.index.uses(dim)) continue;
     if (!tells_points_apart(kernel, i.index)) return false;

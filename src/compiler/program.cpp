@@ -525,6 +525,17 @@ void Program::write_mutations(ForwardPass& pass) const {
     if (!is_written(backward_inputs_[i])) pass.versions[i] += after[i] - before[i];
 }
 
+/// What waits for a backward pass holds no input that this does not read, and no history of one: that is the
+/// caller's to keep, and a chain of calls, each with the last one's results, would hold all of them.
+void Program::let_go(ForwardPass& pass) const {
+  std::vector<at::Tensor> kept(pass.inputs.size());
+  for (const size_t i : backward_inputs_) {
+    const auto& input = pass.inputs[i];
+    kept[i] = !input.defined() || input.is_leaf() ? input : input.detach();
+  }
+  pass.inputs = std::move(kept);
+}
+
 std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
   const auto pass = std::make_shared<ForwardPass>(std::move(finished));
   write_mutations(*pass);
@@ -536,7 +547,10 @@ std::vector<at::Tensor> Program::finish(ForwardPass&& finished) const {
   // What the outputs do not depend on has no place in their history.
   for (size_t i = 0; i < leaves.size(); ++i)
     if (!captured_.gradients[i].result) leaves[i] = at::Tensor();
-  if (trains()) differentiate(pass, outputs, leaves);
+  if (trains()) {
+    differentiate(pass, outputs, leaves);
+    let_go(*pass);
+  }
   for (size_t i = 0; i < captured_.outputs.size(); ++i) {
     if (captured_.outputs[i].kind == Output::Kind::part)
       outputs[i] = strided_view(outputs[captured_.outputs[i].index], captured_.outputs[i]);

@@ -91,6 +91,7 @@ class Program final : public verify::CheckedProgram, public std::enable_shared_f
   void differentiate(const std::shared_ptr<ForwardPass>& pass, const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& leaves) const;
   void separate(const ForwardPass& pass, std::vector<at::Tensor>& outputs) const;
+  void let_go(ForwardPass& pass) const;
 
   CapturedFunction captured_;
   bool draws_ = false;

@@ -60,7 +60,32 @@ Values standard_deviation(Builder& b, const Node& n) {
   return {b.to(b.sqrt(variance(b, n, w, b.mean(w, dims), dims, ir::bool_of(n, "keepdim", false))), dtype)};
 }
 
-Values var_mean(Builder& b, const Node& n) {
+/// Of numbers that are some.
+Values sum_of_numbers(Builder& b, const Node& n) {
+  auto* x = self(n);
+  const auto dtype = n.output().type().dtype;
+  if (x->type().numel() == 0 || !ir::is_floating(x->type().dtype) || !ir::is_floating(dtype)) return {};
+  auto* w = b.to(b.to(x, dtype), wide(dtype));
+  auto* numbers = b.where(b.is_nan(w), b.full({}, 0, wide(dtype), x->type().device), w);
+  return {b.to(b.sum(numbers, dims_of(n, x), ir::bool_of(n, "keepdim", false)), dtype)};
+}
+
+Values count_nonzero(Builder& b, const Node& n) {
+  auto* x = self(n);
+  if (x->type().numel() == 0) return {};
+  return {b.sum(b.to(b.compare("aten::ne.Scalar", x, int64_t{0}), ir::DType::i64), dims_of(n, x), false)};
+}
+
+Values least_and_most(Builder& b, const Node& n) {
+  auto* x = self(n);
+  if (x->type().numel() == 0) return {};
+  const auto dims = dims_of(n, x);
+  const bool keep = ir::bool_of(n, "keepdim", false);
+  return {b.reduce("aten::amin", x, dims, keep), b.reduce("aten::amax", x, dims, keep)};
+}
+
+/// The variance, or its root, and the mean.
+Values spread_and_mean(Builder& b, const Node& n, bool root) {
   auto* x = self(n);
   const auto dtype = n.output(0).type().dtype;
   const auto dims = dims_of(n, x);
@@ -69,8 +94,11 @@ Values var_mean(Builder& b, const Node& n) {
   auto* w = in_double(b, x);
   auto* kept = b.mean(w, dims);
   auto* v = variance(b, n, w, kept, dims, keep);
-  return {b.to(v, dtype), b.to(keep ? kept : b.mean(w, dims, false), dtype)};
+  return {b.to(root ? b.sqrt(v) : v, dtype), b.to(keep ? kept : b.mean(w, dims, false), dtype)};
 }
+
+Values var_mean(Builder& b, const Node& n) { return spread_and_mean(b, n, false); }
+Values std_mean(Builder& b, const Node& n) { return spread_and_mean(b, n, true); }
 
 Values softmax(Builder& b, const Node& n) {
   auto* x = self(n);
@@ -192,6 +220,14 @@ Values copy_of_one(Builder& b, const Node& n) {
   return {b.view(copy, out.sizes)};
 }
 
+/// A running sum along one place.
+Values scan_of_one(Builder& b, const Node& n) {
+  const auto& sizes = n.output().type().sizes;
+  const auto dim = ir::int_of(n, "dim");
+  const bool one = sizes.empty() || (dim && sizes[static_cast<size_t>(ir::wrapped(*dim, sizes.size()))] == 1);
+  return one ? copy_of_one(b, n) : Values{};
+}
+
 Values place_of_one(Builder& b, const Node& n) {
   const auto& out = n.output().type();
   if (self(n)->type().numel() != out.numel() || out.numel() == 0) return {};
@@ -206,11 +242,16 @@ void add_reductions(Table& table) {
                            "aten::any.dims", "aten::all", "aten::all.dim", "aten::all.dims"})
     table[name] = copy_of_one;
   table["aten::argmax"] = table["aten::argmin"] = place_of_one;
+  table["aten::cumsum"] = table["aten::cumprod"] = scan_of_one;
   table["aten::mean"] = mean;
   table["aten::mean.dim"] = mean;
   table["aten::var.correction"] = var;
   table["aten::std.correction"] = standard_deviation;
   table["aten::var_mean.correction"] = var_mean;
+  table["aten::std_mean.correction"] = std_mean;
+  table["aten::nansum"] = sum_of_numbers;
+  table["aten::count_nonzero"] = table["aten::count_nonzero.dim_IntList"] = count_nonzero;
+  table["aten::aminmax"] = least_and_most;
   table["aten::logsumexp"] = logsumexp;
   table["aten::linalg_vector_norm"] = [](Builder& b, const Node& n) {
     return vector_norm(b, n, ir::number_of(n, "ord").value_or(2));

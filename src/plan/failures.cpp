@@ -77,6 +77,7 @@ bool is_easy(const Node& node, OpKind kind) {
                                "cumprod",
                                "cummax",
                                "cummin",
+                               "cumprod_backward",
                                "logcumsumexp",
                                "max_pool1d",
                                "max_pool2d",

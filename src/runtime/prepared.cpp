@@ -1,6 +1,7 @@
 #include "runtime/prepared.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -410,33 +411,54 @@ class Preparation {
 
   /// Updates that follow each other, with the same places, are done at once.
   void join_row_updates() {
-    RowUpdateWork* before = nullptr;
-    size_t head = 0;  // the action that it is the work of
+    std::vector<const RowUpdateWork*> joined;  // that the first of them does
+    size_t head = 0;                           // the action that it is the work of
     for (size_t i = 0; i < program_.actions.size(); ++i) {
       auto& action = program_.actions[i];
       if (!action.work) continue;
       const auto found = row_updates_.find(i);
-      auto* update = found == row_updates_.end() ? nullptr : found->second;
-      if (before && update && have_same_places(*before, *update)) {
-        before->take_over(*update);
-        action.work = nullptr;
-        heads_[i] = head;
-      } else {
-        before = update;
+      const auto* update = found == row_updates_.end() ? nullptr : found->second;
+      const bool joins = update && !joined.empty() && action.wanted_by == program_.actions[head].wanted_by &&
+                         std::ranges::all_of(joined, [&](const auto* before) {
+                           return have_same_places(before->slots(), update->slots()) &&
+                                  need_no_order(before->slots(), update->slots());
+                         });
+      if (!joins) {
+        joined.clear();
         head = i;
       }
+      if (update) joined.push_back(update);
+      heads_[i] = joins ? head : heads_[i];
+    }
+    for (const auto& [i, update] : row_updates_) {
+      if (heads_[i] == i) continue;
+      row_updates_.at(heads_[i])->take_over(*update);
+      program_.actions[i].work = nullptr;
     }
   }
 
-  bool have_same_places(const RowUpdateWork& one, const RowUpdateWork& other) const {
-    const auto &a = one.slots(), &b = other.slots();
+  bool have_same_places(const RowUpdateWork::Slots& a, const RowUpdateWork::Slots& b) const {
     const auto &x = program_.slots[a.input].type, &y = program_.slots[b.input].type;
     const auto dims = static_cast<int64_t>(x.sizes.size());
     const auto places = [&](const ir::TensorType& type, int64_t dim) {
       return type.sizes[static_cast<size_t>(dim < 0 ? dim + dims : dim)];
     };
     return a.index == b.index && x.dtype == y.dtype && x.sizes.size() == y.sizes.size() && dims > 0 &&
-           places(x, a.dim) == places(y, b.dim) && a.out != b.source && a.input != b.input;
+           places(x, a.dim) == places(y, b.dim);
+  }
+
+  /// Rows that are written at the same time: neither update reads what the other writes, by whatever view.
+  bool need_no_order(const RowUpdateWork::Slots& a, const RowUpdateWork::Slots& b) const {
+    const auto memory_of = [&](size_t slot) {
+      while (program_.slots[slot].root != none) slot = program_.slots[slot].root;
+      return slot;
+    };
+    const auto reads = [&](const RowUpdateWork::Slots& one, const RowUpdateWork::Slots& other) {
+      return std::ranges::any_of(std::array{one.source, one.index}, [&](size_t read) {
+        return memory_of(read) == memory_of(other.out) || memory_of(read) == memory_of(other.input);
+      });
+    };
+    return memory_of(a.input) != memory_of(b.input) && !reads(a, b) && !reads(b, a);
   }
 
   /// Whether another kernel of the same launch reads the input.

@@ -14,6 +14,7 @@ const codegen::Limits& limits() {
       // Of floats, half a megabyte: no longer near the core.
       .far_row = 1 << 17,
       .scatter_points = 64,
+      .scans = true,
   };
   return limits;
 }

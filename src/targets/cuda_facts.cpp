@@ -5,7 +5,8 @@
 namespace graft::cuda {
 
 const codegen::Limits& limits() {
-  // No row is short enough for a kernel that continues over all rows: there is no code for that yet.
+  // No row is short enough for a kernel that continues over all rows: there is no code for that yet. Running
+  // sums are ATen's, which have many threads for a line.
   static constexpr codegen::Limits limits{
       .nodes = 48,
       .buffers = 20,

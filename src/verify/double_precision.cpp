@@ -24,16 +24,28 @@
 namespace graft::verify {
 namespace {
 
+/// The same with a double for each float, also where two of these are a complex number.
+at::ScalarType widened(at::ScalarType dtype) {
+  return at::isComplexType(dtype) ? at::kComplexDouble : at::isFloatingType(dtype) ? at::kDouble : dtype;
+}
+ir::DType widened(ir::DType dtype) {
+  const bool is_complex = dtype == ir::DType::c64 || dtype == ir::DType::c128;
+  return is_complex ? ir::DType::c128 : ir::is_floating(dtype) ? ir::DType::f64 : dtype;
+}
+
 /// Its elements lie as they do in the tensor, gaps included: operators that make views may name strides. And
 /// where one names a place in the storage, as far from its start. But elements that are one in memory are
 /// several here, if they can be: an operator rounds each of them by itself.
 at::Tensor widened(const at::Tensor& tensor, bool at_its_offset, bool as_it_lies) {
-  if (!tensor.defined() || !tensor.is_floating_point()) return tensor;
+  if (!tensor.defined() || !(tensor.is_floating_point() || tensor.is_complex())) return tensor;
+  if (tensor.is_conj() || tensor.is_neg())
+    return widened(tensor.detach().resolve_conj().resolve_neg(), at_its_offset, as_it_lies);
+  const auto dtype = widened(tensor.scalar_type());
   if (!as_it_lies && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
-    return tensor.detach().to(at::kDouble).clone(at::MemoryFormat::Contiguous);
+    return tensor.detach().to(dtype).clone(at::MemoryFormat::Contiguous);
   const auto row = row_of(tensor.detach());
   const int64_t offset = at_its_offset ? tensor.storage_offset() : 0;
-  const auto memory = at::empty({offset + row.numel()}, row.options().dtype(at::kDouble));
+  const auto memory = at::empty({offset + row.numel()}, row.options().dtype(dtype));
   memory.slice(0, offset).copy_(row);
   return memory.as_strided(tensor.sizes(), tensor.strides(), offset);
 }
@@ -64,8 +76,10 @@ bool only_selects(const ir::Node& node) {
 double unit_of(ir::DType dtype) {
   switch (dtype) {
     case ir::DType::f64:
+    case ir::DType::c128:
       return 0x1p-53;
     case ir::DType::f32:
+    case ir::DType::c64:
       return 0x1p-24;
     case ir::DType::f16:
       return 0x1p-11;
@@ -80,11 +94,12 @@ double unit_of(ir::DType dtype) {
 /// times. In half precision it is computed in float32 and rounded less often than in eager code.
 double amplitude_of(double unit) { return (unit >= unit_of(ir::DType::f16) ? 4 : 8) * unit; }
 
-/// The graph with float64 for every floating dtype among the arguments, and every random node an input.
+/// The graph with float64 (of complex numbers twice) for every floating dtype among the arguments, and every
+/// random node an input.
 ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const ir::Node*>& random) {
   ir::Graph wide;
   const auto type = [](ir::TensorType t) {
-    if (ir::is_floating(t.dtype)) t.dtype = ir::DType::f64;
+    t.dtype = widened(t.dtype);
     return t;
   };
   for (const auto& input : graph.inputs())
@@ -100,8 +115,7 @@ ir::Graph in_double(const ir::Graph& graph, ir::ValueMap& map, std::vector<const
     auto arguments = ir::mapped_arguments(*node, map);
     for (auto& argument : arguments)
       if (auto* attribute = std::get_if<ir::Attribute>(&argument.value))
-        if (auto* dtype = std::get_if<ir::DType>(attribute); dtype && ir::is_floating(*dtype))
-          *dtype = ir::DType::f64;
+        if (auto* dtype = std::get_if<ir::DType>(attribute)) *dtype = widened(*dtype);
     // Made from nothing, in the default dtype.
     if (ir::kind_of(node->op()) == ir::OpKind::creation && ir::is_floating(node->output().type().dtype) &&
         !node->argument("dtype") && !node->argument("self") && node->op() != "graft::number")
@@ -199,9 +213,12 @@ void DoublePrecisionRuns::find_parts(const ir::Graph& graph) {
       const auto finite = a.isfinite().logical_and(b.isfinite());
       return at::isclose(a, b, same, same).logical_or(finite.logical_not()).all().item<bool>();
     };
+    const auto in_wide = [](const at::Tensor& t) {
+      return t.to(t.is_complex() ? at::kComplexDouble : at::kDouble);
+    };
     const auto results = ref::interpret(parts, wide_inputs_, {});
     for (size_t i = 0; i < results.size(); ++i)
-      if (results[i].defined() && !is_same(results[i].to(at::kDouble), precise_[i].to(at::kDouble))) return;
+      if (results[i].defined() && !is_same(in_wide(results[i]), in_wide(precise_[i]))) return;
     parts_ = std::move(parts);
     note_units(map);
   } catch (const std::exception&) {

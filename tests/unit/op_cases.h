@@ -10,6 +10,7 @@
 
 #include "adapters/gate_ops.h"
 #include "op_case.h"
+#include "whole_cases.h"
 #include "window_cases.h"
 
 namespace graft::op_cases {
@@ -41,10 +42,10 @@ inline std::vector<Case> unary_cases() {
       {"aten::neg", numbers, anything, GRAFT_CASE(i.x.neg())},
       {"aten::abs", numbers, anything, GRAFT_CASE(i.x.abs())},
       {"aten::sign", numbers, no_gradient, GRAFT_CASE(i.x.sign())},
-      {"aten::floor", numbers, no_gradient, GRAFT_CASE(i.x.floor()), ints},
-      {"aten::ceil", numbers, no_gradient, GRAFT_CASE(i.x.ceil()), ints},
-      {"aten::round", numbers, no_gradient, GRAFT_CASE(i.x.round()), ints},
-      {"aten::trunc", numbers, no_gradient, GRAFT_CASE(i.x.trunc()), ints},
+      {"aten::floor", numbers, no_gradient, GRAFT_CASE(i.x.floor())},
+      {"aten::ceil", numbers, no_gradient, GRAFT_CASE(i.x.ceil())},
+      {"aten::round", numbers, no_gradient, GRAFT_CASE(i.x.round())},
+      {"aten::trunc", numbers, no_gradient, GRAFT_CASE(i.x.trunc())},
       {"aten::logical_not", all, no_gradient, GRAFT_CASE(i.x.logical_not())},
       {"aten::bitwise_not", ints | flags, anything, GRAFT_CASE(i.x.bitwise_not())},
       {"aten::sgn", numbers, no_gradient, GRAFT_CASE(i.x.sgn())},
@@ -63,6 +64,10 @@ inline std::vector<Case> unary_cases() {
       {"aten::isneginf", floats, no_gradient, GRAFT_CASE(i.x.isneginf())},
       {"aten::isnan", floats, no_gradient, GRAFT_CASE(i.x.isnan())},
       {"aten::isinf", floats, no_gradient, GRAFT_CASE(i.x.isinf())},
+      {"aten::signbit", all, no_gradient, GRAFT_CASE(i.x.signbit())},
+      {"aten::angle", all, no_gradient, GRAFT_CASE(i.x.angle())},
+      {"aten::round.decimals", floats, no_gradient | plain, GRAFT_CASE(i.x.round(1))},
+      {"aten::round.decimals", floats, no_gradient | plain, GRAFT_CASE((i.x * 100).round(-1))},
       {"aten::clone", all, anything, GRAFT_CASE(i.x.clone())},
   };
 }
@@ -87,9 +92,9 @@ inline std::vector<Case> binary_cases() {
       {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "trunc"))},
       {"aten::div.Tensor_mode", floats, no_gradient | no_half, GRAFT_CASE(at::div(i.x, i.y, "floor"))},
       {"aten::fmod.Tensor", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, i.p)), ints},
-      {"aten::fmod.Scalar", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, 3)), ints},
+      {"aten::fmod.Scalar", numbers, plain | no_half, GRAFT_CASE(at::fmod(i.x, 3))},
       {"aten::remainder.Tensor", numbers, plain | no_half, GRAFT_CASE(at::remainder(i.x, i.p)), ints},
-      {"aten::remainder.Scalar", numbers, plain | no_half, GRAFT_CASE(at::remainder(i.x, -3)), ints},
+      {"aten::remainder.Scalar", numbers, plain | no_half, GRAFT_CASE(at::remainder(i.x, -3))},
       {"aten::bitwise_and.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_and(i.x, i.y))},
       {"aten::bitwise_or.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_or(i.x, i.y))},
       {"aten::bitwise_xor.Tensor", ints | flags, anything, GRAFT_CASE(at::bitwise_xor(i.x, i.y))},
@@ -115,8 +120,8 @@ inline std::vector<Case> binary_cases() {
       {"aten::ge.Scalar", all, no_gradient, GRAFT_CASE(i.x.ge(true))},
       {"aten::pow.Tensor_Tensor", numbers, plain, GRAFT_CASE(i.p.pow(i.p)), ints},
       {"aten::pow.Tensor_Tensor", floats, no_gradient, GRAFT_CASE(i.x.pow(i.y))},
-      {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(2)), ints},
-      {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(3)), ints},
+      {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(2))},
+      {"aten::pow.Tensor_Scalar", numbers, anything, GRAFT_CASE(i.x.pow(3))},
       {"aten::pow.Tensor_Scalar", all, anything, GRAFT_CASE(i.p.pow(0.5))},
       {"aten::pow.Tensor_Scalar", all, anything, GRAFT_CASE(i.p.pow(-0.5))},
       {"aten::pow.Tensor_Scalar", floats, anything, GRAFT_CASE(i.x.pow(-1))},
@@ -126,6 +131,10 @@ inline std::vector<Case> binary_cases() {
       {"aten::pow.Scalar", all, plain, GRAFT_CASE(at::pow(2.5, i.x))},
       {"aten::pow.Scalar", floats, no_gradient, GRAFT_CASE(at::pow(1, i.x))},
       {"aten::floor_divide", floats, no_gradient | no_half, GRAFT_CASE(at::floor_divide(i.x, i.y))},
+      {"aten::ldexp.Tensor", all, plain, GRAFT_CASE(at::ldexp(i.x, i.y))},
+      {"aten::copysign.Tensor", floats, plain, GRAFT_CASE(at::copysign(i.x, i.y))},
+      {"aten::copysign.Tensor", all, no_gradient, GRAFT_CASE(at::copysign(i.x, i.y))},
+      {"aten::copysign.Scalar", all, no_gradient, GRAFT_CASE(at::copysign(i.x, -2.5))},
       {"aten::atan2", all, plain, GRAFT_CASE(at::atan2(i.x, i.y))},
       {"aten::atan2", floats, no_gradient, GRAFT_CASE(at::atan2(i.x, i.y))},
       {"aten::hypot", floats, plain, GRAFT_CASE(at::hypot(i.x, i.y))},
@@ -521,9 +530,9 @@ inline std::vector<Case> composed_cases() {
 #undef GRAFT_CASE
 
 inline std::vector<std::vector<Case>> families() {
-  return {unary_cases(),    binary_cases(),    choice_cases(),     activation_cases(),
-          creation_cases(), movement_cases(),  resampling_cases(), pooling_cases(),
-          scatter_cases(),  reduction_cases(), composed_cases()};
+  return {unary_cases(),    binary_cases(),     choice_cases(),  activation_cases(),    creation_cases(),
+          movement_cases(), resampling_cases(), pooling_cases(), scatter_cases(),       reduction_cases(),
+          composed_cases(), whole_cases(),      scan_cases(),    more_reduction_cases()};
 }
 
 inline std::vector<Case> all_cases() {

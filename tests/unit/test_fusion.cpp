@@ -462,11 +462,11 @@ TEST(Fusion, no_memory_shared_with_a_view_that_is_a_call) {
   counts_of(R"(graph(%0 "x": f32[8]) {
   %1: f32[8] = aten::exp(self=%0)
   %2: f32[4]{2} = aten::as_strided(self=%1, size=[4], stride=[2], storage_offset=0)
-  %3: f32[8] = aten::cumsum(self=%0, dim=0)
+  %3: f32[8] = aten::logcumsumexp(self=%0, dim=0)
   %4: f32[8] = aten::sin(self=%3)
-  %5: f32[8] = aten::cumsum(self=%4, dim=0)
+  %5: f32[8] = aten::logcumsumexp(self=%4, dim=0)
   %6: f32[8] = aten::cos(self=%5)
-  %7: f32[8] = aten::cumsum(self=%6, dim=0)
+  %7: f32[8] = aten::logcumsumexp(self=%6, dim=0)
   return (%2, %7)
 }
 )");

@@ -256,6 +256,34 @@ TEST(AtenCall, ResultsLieAsTheGraphSays) {
 )");
 }
 
+// Found by PyTorch's samples: the gradient of a weight of cov(), real, was judged by a run in which what is
+// complex rounded as before.
+TEST(DoublePrecision, ComplexNumbersAreTwoDoubles) {
+  const auto graph = ir::parse(R"(graph(%0 "x": c64[64]) {
+  %1: c64[64] = aten::mul.Tensor(self=%0, other=%0)
+  %2: f32[64] = aten::abs(self=%1)
+  %3: f32[64] = aten::abs(self=%0)
+  %4: f32[64] = aten::mul.Tensor(self=%3, other=%3)
+  %5: f32[64] = aten::sub.Tensor(self=%2, other=%4)
+  %6: c128[64] = aten::_to_copy(self=%1, dtype=c128)
+  return (%5, %6)
+})");
+  at::manual_seed(3);
+  for (const bool conj : {false, true}) {
+    auto x = at::randn({64}, at::kComplexFloat);
+    if (conj) x = x.conj();
+    const DoublePrecisionRuns runs(graph, {x}, {});
+    ASSERT_EQ(runs.precise().size(), 2u);
+    EXPECT_EQ(runs.precise()[0].scalar_type(), at::kDouble);
+    const auto noise = [](const at::Tensor& t) { return t.abs().max().item<double>(); };
+    EXPECT_LT(noise(runs.precise()[0]), 1e-14);
+    EXPECT_GT(noise(runs.plain()[0]), 1e-8);
+    EXPECT_GT(noise(runs.perturbed()[0]), 1e-8);
+    const auto exact = x.resolve_conj().to(at::kComplexDouble).square();
+    EXPECT_LT(noise(runs.precise()[1] - exact), 1e-14);
+  }
+}
+
 TEST(DoublePrecision, ALargestElementIsOneOfThemWhateverTheRounding) {
   const auto graph = ir::parse(R"(graph(%0 "x": f32[3, 4]) {
   %1: f32[3, 4] = aten::mul.Tensor(self=%0, other=%0)

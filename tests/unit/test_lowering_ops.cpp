@@ -161,6 +161,9 @@ TEST_P(LoweringOps, Pooling) { check(op_cases::pooling_cases()); }
 TEST_P(LoweringOps, Scatters) { check(op_cases::scatter_cases()); }
 TEST_P(LoweringOps, Reductions) { check(op_cases::reduction_cases()); }
 TEST_P(LoweringOps, Composed) { check(op_cases::composed_cases()); }
+TEST_P(LoweringOps, MoreReductions) { check(op_cases::more_reduction_cases()); }
+TEST_P(LoweringOps, Whole) { check(op_cases::whole_cases()); }
+TEST_P(LoweringOps, Scans) { check(op_cases::scan_cases()); }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, LoweringOps, testing::ValuesIn(dtypes), name_of_dtype);
 

@@ -135,43 +135,92 @@ TEST(SideBySide, MemoryIsNotUsedAgainWithinALaunch) {
 
 struct RowDevice : aten_target::AtenDevice {
   mutable std::vector<size_t> writes;  ///< of each launch
+  /// The last first: on a device they are written at the same time.
   void write_rows(std::span<const RowWrite> all, runtime::RunContext& context) const override {
     writes.push_back(all.size());
-    AtenDevice::write_rows(all, context);
+    for (size_t i = all.size(); i-- > 0;) AtenDevice::write_rows(all.subspan(i, 1), context);
   }
 };
 
-/// A step of a cache [9, 4] and another cache, in place; how many rows were written by each launch.
-std::vector<size_t> launches_of_rows(const std::string& second_index) {
+/// How many rows each launch writes when a graph over these inputs changes k, v and w in place. The results
+/// are those over ATen.
+std::vector<size_t> launches_of(const std::string& lines) {
   const std::string text =
-      R"(graph(%0 "k": f32[9, 4], %1 "v": f32[9, 4], %2 "i": i64[2], %3 "j": i64[2], %4 "x": f32[2, 4]) {
-  %5: f32[2, 4] = aten::sin(self=%4)
-  %6: f32[9, 4] = aten::index_copy(self=%0, dim=0, index=%2, source=%5)
-  %7: f32[9, 4] = aten::index_copy(self=%1, dim=0, index=)" +
-      second_index +
-      R"(, source=%5)
-  return (%6, %7)
+      R"(graph(%0 "k": f32[9, 4], %1 "v": f32[9, 4], %2 "w": f32[9, 4], %3 "i": i64[2], %4 "j": i64[2], %5 "x": f32[2, 4]) {
+)" + lines +
+      R"(  return (%7, %8, %9)
 }
 )";
   const RowDevice device;
   const aten_target::AtenTarget target(&device);
-  const auto run = build_for(target, ir::parse(text), {}, {.cache = false}, {.in_place = {{0, 0}, {1, 1}}});
+  const auto run =
+      build_for(target, ir::parse(text), {}, {.cache = false}, {.in_place = {{0, 0}, {1, 1}, {2, 2}}});
   const auto i = at::tensor({3, 5}, at::kLong), j = at::tensor({0, 8}, at::kLong);
   for (const bool in_place : {false, true, true}) {
-    const std::vector<at::Tensor> inputs = {at::randn({9, 4}), at::randn({9, 4}), i, j, at::randn({2, 4})};
+    const std::vector<at::Tensor> inputs = {at::randn({9, 4}), at::randn({9, 4}), at::randn({9, 4}), i, j,
+                                            at::randn({2, 4})};
     const auto want = ref::interpret(ir::parse(text), inputs, {});
     const auto got = run->run(inputs, in_place);
-    for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(at::equal(got[k], want[k])) << k;
+    for (size_t k = 0; k < want.size(); ++k) EXPECT_TRUE(at::equal(got[k], want[k])) << k << text;
   }
   return device.writes;
 }
 
-TEST(SideBySide, RowsAtTheSamePlacesAreOneLaunch) {
-  EXPECT_EQ(launches_of_rows("%2"), (std::vector<size_t>{2, 2}));
+/// Of a step of three caches, the rows of the second and of the third, and where the second's go.
+std::vector<size_t> launches_of_rows(const std::string& second_index, const std::string& second_rows = "%6",
+                                     const std::string& third_rows = "%6",
+                                     const std::string& before_second = "", const std::string& before = "",
+                                     const std::string& first_rows = "%6") {
+  return launches_of(
+      "  %6: f32[2, 4] = aten::sin(self=%5)\n" + before +
+      "  %7: f32[9, 4] = aten::index_copy(self=%0, dim=0, index=%3, source=" + first_rows + ")\n" +
+      before_second + "  %8: f32[9, 4] = aten::index_copy(self=%1, dim=0, index=" + second_index +
+      ", source=" + second_rows +
+      ")\n  %9: f32[9, 4] = aten::index_copy(self=%2, dim=0, index=%3, source=" + third_rows + ")\n");
 }
 
+using Sizes = std::vector<size_t>;
+
+TEST(SideBySide, RowsAtTheSamePlacesAreOneLaunch) { EXPECT_EQ(launches_of_rows("%3"), (Sizes{3, 3})); }
+
 TEST(SideBySide, no_RowsAtOtherPlaces) {
-  for (const auto count : launches_of_rows("%3")) EXPECT_EQ(count, 1u);
+  for (const auto count : launches_of_rows("%4")) EXPECT_EQ(count, 1u);
+}
+
+/// Rows that an update takes from what another one has made: as they are, through a view, and where the two
+/// are not neighbours.
+TEST(SideBySide, no_RowsOfWhatAnotherUpdateMakes) {
+  const std::string first = "aten::slice.Tensor(self=%7, dim=0, start=2, end=4, step=1)";
+  const std::string second = "aten::slice.Tensor(self=%8, dim=0, start=4, end=6, step=1)";
+  EXPECT_EQ(launches_of_rows("%3", "%10", "%6", "  %10: f32[2, 4] = " + first + "\n"), (Sizes{1, 2, 1, 2}));
+  EXPECT_EQ(
+      launches_of("  %6: f32[2, 4] = aten::sin(self=%5)\n"
+                  "  %7: f32[9, 4] = aten::index_copy(self=%0, dim=0, index=%3, source=%6)\n"
+                  "  %8: f32[9, 4] = aten::index_copy(self=%1, dim=0, index=%3, source=%6)\n"
+                  "  %10: f32[2, 4] = " +
+                  first + "\n  %9: f32[9, 4] = aten::index_copy(self=%2, dim=0, index=%3, source=%10)\n"),
+      (Sizes{2, 1, 2, 1}));
+  EXPECT_EQ(
+      launches_of("  %6: f32[2, 4] = aten::sin(self=%5)\n"
+                  "  %7: f32[9, 4] = aten::index_copy(self=%0, dim=0, index=%3, source=%6)\n"
+                  "  %8: f32[9, 4] = aten::index_copy(self=%1, dim=0, index=%3, source=%6)\n"
+                  "  %10: f32[2, 4] = " +
+                  second + "\n  %9: f32[9, 4] = aten::index_copy(self=%2, dim=0, index=%3, source=%10)\n"),
+      (Sizes{2, 1, 2, 1}));
+}
+
+/// Rows that an update takes from what the next one writes over.
+TEST(SideBySide, no_RowsOfWhatAnotherUpdateWritesOver) {
+  EXPECT_EQ(launches_of_rows("%3", "%5", "%5", "",
+                             "  %10: f32[2, 4] = aten::slice.Tensor(self=%1, dim=0, start=3, end=5, "
+                             "step=1)\n",
+                             "%10"),
+            (Sizes{1, 2, 1, 2}));
+  EXPECT_EQ(launches_of_rows("%3", "%5", "%5", "",
+                             "  %10: f32[2, 4] = aten::slice.Tensor(self=%2, dim=0, start=3, end=5, "
+                             "step=1)\n",
+                             "%10"),
+            (Sizes{2, 1, 2, 1}));
 }
 
 }  // namespace

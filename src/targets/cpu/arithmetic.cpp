@@ -152,6 +152,19 @@ Value* unary(IRBuilderBase& b, Op op, DType dtype, Value* x) {
   throw std::logic_error("no code for " + std::string(codegen::name_of(op)) + " of whole numbers");
 }
 
+/// Of whole numbers. What a shift by more bits than there are gives is the operator's to say, not the
+/// machine's.
+Value* shift(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* by) {
+  auto* type = x->getType();
+  const bool keeps_sign = op == Op::shift_right && is_signed(dtype);
+  const uint64_t bits = type->getScalarSizeInBits(), most = keeps_sign ? bits - 1 : bits;
+  auto* zero = llvm::Constant::getNullValue(type);
+  auto* fits = b.CreateICmpULT(by, llvm::ConstantInt::get(type, most));  // a negative one does not
+  if (keeps_sign) return b.CreateAShr(x, b.CreateSelect(fits, by, llvm::ConstantInt::get(type, most)));
+  by = b.CreateSelect(fits, by, zero);
+  return b.CreateSelect(fits, op == Op::shift_left ? b.CreateShl(x, by) : b.CreateLShr(x, by), zero);
+}
+
 Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
   const bool real = ir::is_floating(dtype);
   switch (op) {
@@ -162,13 +175,19 @@ Value* binary(IRBuilderBase& b, Op op, DType dtype, Value* x, Value* y) {
     case Op::mul:
       return real ? b.CreateFMul(x, y) : b.CreateMul(x, y);
     case Op::div:
-      return b.CreateFDiv(x, y);
+      return real ? b.CreateFDiv(x, y) : is_signed(dtype) ? b.CreateSDiv(x, y) : b.CreateUDiv(x, y);
     case Op::maximum:
       return extreme(b, true, dtype, x, y);
     case Op::minimum:
       return extreme(b, false, dtype, x, y);
     case Op::fmod:
-      return find_binary("fmod")(b, x, y);
+      if (real) return find_binary("fmod")(b, x, y);
+      return is_signed(dtype) ? b.CreateSRem(x, y) : b.CreateURem(x, y);
+    case Op::shift_left:
+    case Op::shift_right:
+      return shift(b, op, dtype, x, y);
+    case Op::copysign:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, y);
     case Op::remainder: {
       // The sign of the divisor, as Python has it.
       auto* r = find_binary("fmod")(b, x, y);

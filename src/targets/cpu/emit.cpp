@@ -193,6 +193,7 @@ class KernelEmitter : ScatterEmitter {
     std::vector<int> stores, kept, columns;
     for (size_t n = 0; n < kernel_.code.size(); ++n) {
       const auto& i = kernel_.code[n];
+      if (codegen::is_scan(i.op)) start_scan(static_cast<int>(n));
       if (codegen::is_reduction(i.op) && !i.over_rows && i.phase == phase + 1)
         accumulators.push_back(start(static_cast<int>(n)));
       if (i.op == Op::store && i.full && i.phase == phase) stores.push_back(static_cast<int>(n));

@@ -103,6 +103,37 @@ double cost_of(const Kernel& kernel, int dim) {
   return cost;
 }
 
+/// An access that a vector along the dimension has to do one by one.
+bool lies_apart(const codegen::Instruction& i, int dim) {
+  return (i.op == Op::load || i.op == Op::store) && i.index.uses(dim) && !is_contiguous(i.index, dim) &&
+         !is_contiguous(i.index, dim, -1);
+}
+
+/// Of a kernel that scans: lines side by side, as they lie in memory; else along the line, if it lies in one
+/// piece; -1: neither.
+int dimension_of_scan(const Kernel& kernel) {
+  const auto fits = [&](int dim) {
+    return std::none_of(kernel.code.begin(), kernel.code.end(),
+                        [&](const auto& i) { return lies_apart(i, dim); });
+  };
+  int innermost = -1, found = -1;
+  for (int d = 0; d < static_cast<int>(kernel.dims.size()); ++d)
+    if (kernel.dims[static_cast<size_t>(d)].reduced)
+      innermost = d;
+    else if (fits(d))
+      found = d;
+  if (found >= 0) return found;
+  return innermost >= 0 && fits(innermost) ? innermost : -1;
+}
+
+/// Along a line each vector is a register: what it comes to is found by moving lanes.
+int width_of_line(const Kernel& kernel, const Host& host) {
+  int64_t widest = 1;
+  for (const auto& i : kernel.code)
+    if (codegen::is_scan(i.op)) widest = std::max(widest, ir::size_of(i.dtype));
+  return static_cast<int>(host.vector_bytes / widest);
+}
+
 /// Whether the kernel goes through some tensor by lines of memory that are far apart along the vector's
 /// dimension, each of which holds what the next point of another dimension needs.
 bool goes_across(const Kernel& kernel, int vector_dim) {
@@ -243,11 +274,13 @@ Plan plan(const Kernel& kernel, const Host& host, const Tuning& tuning) {
     made.tasks = 0;  // the code is never run
     return made;
   }
-  const bool over_rows = kernel.reduces_rows();
+  const bool over_rows = kernel.reduces_rows(), scans = kernel.scans();
+  const int line = scans ? dimension_of_scan(kernel) : -1;
   double best = 1e30;
   for (int d = static_cast<int>(kernel.dims.size()) - 1; d >= 0; --d) {
     const auto& dim = kernel.dims[static_cast<size_t>(d)];
     if (over_rows && !dim.reduced) continue;  // rows come one by one
+    if (scans && d != line) continue;
     double cost = cost_of(kernel, d);
     const int wide = width_for(kernel, host, d);
     if (dim.extent < wide) cost *= static_cast<double>(wide) / static_cast<double>(dim.extent) * 0.75;
@@ -260,7 +293,7 @@ Plan plan(const Kernel& kernel, const Host& host, const Tuning& tuning) {
       made.tasks *= kernel.dims[d].extent;
   const int64_t instructions = static_cast<int64_t>(kernel.code.size());
   if (made.vector_dim < 0) {
-    made.work = instructions;
+    made.work = instructions * reduced;
     return made;
   }
   const auto& dim = kernel.dims[static_cast<size_t>(made.vector_dim)];
@@ -272,6 +305,7 @@ Plan plan(const Kernel& kernel, const Host& host, const Tuning& tuning) {
                      : tuning.width < 0 ? std::max(usual / 2, 1)
                                         : usual;
   made.width = power_of_two(static_cast<int>(std::min<int64_t>(widest, dim.extent)));
+  if (scans && made.rows) made.width = std::min(made.width, width_of_line(kernel, host));
   const bool whole_rows = scatters && reduced > 1 && scatters_rows(kernel, made.vector_dim);
   if (!made.rows) {
     // Columns of a reduction: one vector per task. Plain loops: long enough to amortise a task's start.

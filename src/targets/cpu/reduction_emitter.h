@@ -43,6 +43,14 @@ class ReductionEmitter : protected LoopEmitter {
     return made;
   }
 
+  /// A row's running sum begins.
+  void start_scan(int n) {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    stand_at(row_depth_);
+    running_[n] = fresh(i.dtype, varying_[static_cast<size_t>(n)] && !plan_.rows ? width_ : 1,
+                        reduction_identity(b_, reduction_of(n), i.dtype));
+  }
+
   void accumulate(Accumulator& to, bool whole) {
     const auto& i = kernel_.code[static_cast<size_t>(to.reduction)];
     const auto dtype = kernel_.code[static_cast<size_t>(i.args[0])].dtype;

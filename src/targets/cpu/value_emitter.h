@@ -96,6 +96,7 @@ class ValueEmitter {
       for (const auto& x : i.indirect) varies |= varying_[static_cast<size_t>(x.value)];
       if (i.guard >= 0) varies |= varying_[static_cast<size_t>(i.guard)];
       if (codegen::is_reduction(i.op) && plan_.rows) varies = i.column;
+      if (codegen::is_scan(i.op) && plan_.rows) varies = true;
       varying_[n] = varies;
     }
   }
@@ -129,6 +130,9 @@ class ValueEmitter {
         std::for_each(i.args.begin(), i.args.end(), add);
         for (const auto& x : i.indirect) add(x.value);
         if (i.guard >= 0) add(i.guard);
+        if (codegen::is_scan(i.op))
+          for (int d = 0; d < static_cast<int>(kernel_.dims.size()); ++d)
+            if (kernel_.dims[static_cast<size_t>(d)].reduced) dims.insert(d);
         // Vectors of one width are not to be found in a loop of another.
         if (varying_[n]) dims.insert(plan_.vector_dim);
       }
@@ -178,6 +182,10 @@ class ValueEmitter {
       case Op::load:
         made = load(i, places, guard);
         break;
+      case Op::scan_sum:
+      case Op::scan_prod:
+        made = advance(n, args[0]);
+        break;
       default: {
         std::vector<DType> from;
         from.reserve(i.args.size());
@@ -192,6 +200,37 @@ class ValueEmitter {
       scopes_[depth].block = scopes_[depth].terminator->getParent();
     scopes_[depth].values[n] = made;
     return made;
+  }
+
+  /// Of a running sum: with this point's term. Its loops come by in the order of the row.
+  Value* advance(int n, Value* x) {
+    const auto op = reduction_of(n);
+    const auto dtype = kernel_.code[static_cast<size_t>(n)].dtype;
+    auto* total = running_.at(n);
+    const bool along = plan_.rows && width_ > 1;
+    auto* before = b_.CreateLoad(type_of(dtype, along ? 1 : lanes_of(x)), total);
+    if (!along) {
+      auto* made = combine(b_, op, dtype, before, x);
+      b_.CreateStore(made, total);
+      return made;
+    }
+    // What comes before each lane within the vector; then all of it, for which the next vector need not wait.
+    auto* identity = widened(reduction_identity(b_, op, dtype));
+    for (int step = 1; step < width_; step *= 2) {
+      std::vector<int> moved;
+      for (int lane = 0; lane < width_; ++lane) moved.push_back(lane < step ? width_ + lane : lane - step);
+      x = combine(b_, op, dtype, b_.CreateShuffleVector(x, identity, moved), x);
+    }
+    auto* all = b_.CreateExtractElement(x, static_cast<uint64_t>(width_ - 1));
+    b_.CreateStore(combine(b_, op, dtype, before, all), total);
+    return combine(b_, op, dtype, widened(before), x);
+  }
+  static int lanes_of(const Value* x) {
+    const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+    return vector ? static_cast<int>(vector->getNumElements()) : 1;
+  }
+  Op reduction_of(int scan) const {
+    return kernel_.code[static_cast<size_t>(scan)].op == Op::scan_sum ? Op::reduce_sum : Op::reduce_prod;
   }
 
   /// What is left of a value when the largest of them is taken away.
@@ -476,8 +515,9 @@ class ValueEmitter {
   llvm::Type* i64_ = nullptr;
   std::vector<Value*> buffers_;
   Value* error_ = nullptr;
-  std::vector<Needs> needs_;       // by instruction
-  std::vector<bool> varying_;      // by instruction: differs from lane to lane
+  std::unordered_map<int, Value*> running_;  // of instructions that scan: what they have come to
+  std::vector<Needs> needs_;                 // by instruction
+  std::vector<bool> varying_;                // by instruction: differs from lane to lane
   std::vector<Value*> variables_;  // by dimension: its present value, the first lane's for the vector's
   std::vector<int> depths_;        // by dimension: the scope that defined it
   std::vector<Scope> scopes_;

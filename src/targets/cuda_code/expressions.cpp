@@ -37,6 +37,8 @@ template <class T> __device__ __forceinline__ T smaller(T x, T y) { return x != 
 template <class T> __device__ __forceinline__ T sign_of(T x) { return static_cast<T>((x > T(0)) - (x < T(0))); }
 template <class T> __device__ __forceinline__ T sigmoid_of(T x) { const T e = exp(-fabs(x)); return (x < T(0) ? e : T(1)) / (T(1) + e); }
 template <class T> __device__ __forceinline__ T remainder_of(T x, T y) { const T r = fmod(x, y); return r != T(0) && ((r < T(0)) != (y < T(0))) ? r + y : r; }
+template <class T> __device__ __forceinline__ T shifted_left(T x, T by) { return by < T(0) || by >= T(8 * sizeof(T)) ? T(0) : static_cast<T>(static_cast<unsigned long long>(x) << by); }
+template <class T> __device__ __forceinline__ T shifted_right(T x, T by) { constexpr int most = 8 * sizeof(T) - (T(-1) < T(0)); return static_cast<T>(x >> (by < T(0) || by >= T(most) ? most : int(by))); }
 template <class T> __device__ __forceinline__ bool wins(bool largest, T x, i64 at, T y, i64 where) {
   if (at < 0) return false;
   if (where < 0) return true;
@@ -259,7 +261,14 @@ std::string computed(const Instruction& i, const std::vector<std::string>& a) {
     case Op::minimum:
       return "smaller(" + a[0] + ", " + a[1] + ")";
     case Op::fmod:
+      if (!ir::is_floating(i.dtype)) return between("%");
       return (wide ? "fmod(" : "fmodf(") + a[0] + ", " + a[1] + ")";
+    case Op::copysign:
+      return (wide ? "copysign(" : "copysignf(") + a[0] + ", " + a[1] + ")";
+    case Op::shift_left:
+      return "shifted_left<" + std::string(register_type(i.dtype)) + ">(" + a[0] + ", " + a[1] + ")";
+    case Op::shift_right:
+      return "shifted_right<" + std::string(register_type(i.dtype)) + ">(" + a[0] + ", " + a[1] + ")";
     case Op::remainder:
       return "remainder_of(" + a[0] + ", " + a[1] + ")";
     case Op::eq:

@@ -49,7 +49,7 @@ std::vector<Op> scan_ops() {
   return {
       {"cumsum", {x()}, GRAFT_OP(in[0].cumsum(-1))},
       {"cumsum_first", {x()}, GRAFT_OP(in[0].cumsum(0))},
-      {"cumprod", {near_one}, GRAFT_OP(in[0].cumprod(-1)), breaks},  // its gradient looks for zeros
+      {"cumprod", {near_one}, GRAFT_OP(in[0].cumprod(-1))},
       {"logcumsumexp", {x()}, GRAFT_OP(in[0].logcumsumexp(-1))},
       {"cummax", {x()}, [](const Tensors& in) { return both(in[0].cummax(-1)); }},
   };

@@ -20,7 +20,7 @@ Tensors both(const std::tuple<at::Tensor, at::Tensor>& made) {
 
 std::vector<Op> pooling_ops() {
   return {
-      {"max_pool1d", {line()}, GRAFT_OP(at::max_pool1d(in[0], {3}, {2}, {1})), breaks},
+      {"max_pool1d", {line()}, GRAFT_OP(at::max_pool1d(in[0], {3}, {2}, {1}))},
       {"max_pool2d", {image()}, GRAFT_OP(at::max_pool2d(in[0], {3, 3}, {2, 2}, {1, 1}))},
       {"max_pool2d_2", {image()}, GRAFT_OP(at::max_pool2d(in[0], {2, 2}, {2, 2}))},
       {"max_pool2d_indices",
