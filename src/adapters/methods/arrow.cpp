@@ -24,7 +24,8 @@ nlohmann::json settings_of(const AdapterConfig& config) { return *object_of(conf
 std::set<std::string> layers_in(const std::string& folder) {
   constexpr std::string_view root = "base_model.model.", ending = ".lora_A.weight";
   std::set<std::string> layers;
-  for (const auto& name : Checkpoint::open(io::local_path(folder), "adapter_model").names())
+  const auto file = Checkpoint::open(io::local_path(folder), "adapter_model");
+  for (const auto& name : file.names())
     if (name.starts_with(root) && name.ends_with(ending))
       layers.insert(name.substr(root.size(), name.size() - root.size() - ending.size()));
   return layers;
