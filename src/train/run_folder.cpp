@@ -42,9 +42,9 @@ ordered_json to_json(const TrainingStep& step) {
   return line;
 }
 
-/// JSON has no word for infinity and NaN, which a step that was skipped may have: they are null there.
+/// JSON has no word for infinity, which a perplexity may be: it is null there.
 double number_in(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  return value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
 }
 
 TrainingStep from_json(const json& line, int64_t max_steps) {

@@ -135,7 +135,7 @@ DOC_FAULTS = {
     "index": ("a.sh", "pip --index-url=" + "https://pip.corp/simple\n", "a package index of one network"),
     "no unreleased": ("CHANGELOG.md", "# Changelog\n\n## 1.0\n", "CHANGELOG.md:1: there is no section ## Unreleased"),
     "variable": ("src/support/env.cpp", '\n{"GRAFT_X", 1}\n', "src/support/env.cpp:2: GRAFT_X is in no .md file"),
-    "mark": ("README.md", "<!-- run -->\n\n```sh\n```\n", "README.md:1: <!-- run --> is not directly above"),
+    "mark": ("README.md", "<!-- run -->\n\n```text\n```\n", "README.md:1: <!-- run --> is not directly above"),
     "unmarked": ("docs/a.md", "\n```sh\nls\n```\n", "docs/a.md:2: no test runs these commands"),
     "no reason": ("docs/a.md", "<!-- not run: tired -->\n```sh\nls\n```\n", "docs/a.md:1: 'tired' is none of the reasons"),
     "a reason": ("docs/a.md", "<!-- not run: hours -->\n```sh\nls\n```\n", None),

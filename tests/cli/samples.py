@@ -36,11 +36,12 @@ def make(folder):
     ids = torch.randint(2, tokenizer.get_vocab_size(), (3, 7), generator=torch.Generator().manual_seed(1))
     save_file({"input_ids": ids, "labels": ids.clone()}, folder / "in.safetensors")
     save_file({"input_ids": ids[:1].clone()}, folder / "ids.safetensors")
-    for seed, name in enumerate(("de", "fr", "general")):
-        done = programs.run(
-            [GRAFT, "init", "--model", llama, "--adapter-config", folder / "lora.json", "--output", folder / "adapters" / name, "--seed", seed], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    for name in NAMES_OF_GGUF:
-        if GGUF.exists():
+    models_of = {"de": llama, "fr": llama, "general": llama}
+    if GGUF.exists():
+        for name in NAMES_OF_GGUF:
             (folder / name).symlink_to(GGUF)
+        models_of["poet"] = folder / NAMES_OF_GGUF[0]
+    for seed, (name, model) in enumerate(models_of.items()):
+        flags = ("--adapter-config", folder / "lora.json", "--output", folder / "adapters" / name, "--seed", seed)
+        done = programs.run([GRAFT, "init", "--model", model, *flags], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

@@ -40,6 +40,10 @@ def key(rng, path):
     ])  # fmt: skip
 
 
+def targets_of(method):
+    return LINEAR[:4] if method == "c3a" else LINEAR  # its blocks must divide both sides of a layer
+
+
 def config_of(method, seed, paths):
     rng = random.Random(seed_of(f"{method} {seed}"))
     config, fields, by_pattern = METHODS[method]
@@ -48,14 +52,14 @@ def config_of(method, seed, paths):
         chosen = {key(rng, rng.choice(paths)): rng.choice(values) for _ in range(rng.choice([1, 2, 2, 3]))}
         # PEFT's file has them sorted, and takes the first that fits when it is loaded.
         drawn[name] = {each: chosen[each] for each in sorted(chosen)}
-    return config(target_modules=LINEAR, **fields, **drawn)
+    return config(target_modules=targets_of(method), **fields, **drawn)
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 40))])
 @pytest.mark.parametrize("method", METHODS)
 def test_patterns_as_in_peft(checkpoints, tmp_path, method, seed):
     checkpoint = checkpoints("llama-gqa")
-    paths = [path for path, _ in checkpoint.model.named_modules() if path.rpartition(".")[2] in LINEAR]
+    paths = [path for path, _ in checkpoint.model.named_modules() if path.rpartition(".")[2] in targets_of(method)]
     config = config_of(method, seed, paths)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of keys that mean no layer
