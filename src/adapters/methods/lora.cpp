@@ -161,6 +161,9 @@ bool LoraPart::trains_b(const PartBuild& build) { return !is_mica(build.config) 
 
 bool LoraPart::can_take(const Part& other) const {
   const auto* lora = dynamic_cast<const LoraPart*>(&other);
+  // What was taken out goes along, which has no room for another rank.
+  if (lora && (taken_A_.defined() || lora->taken_A_.defined()))
+    return dropout_ == lora->dropout_ && Part::can_take(other);
   const auto trains = [](const Entry& a, const Entry& b) { return a.trainable == b.trainable; };
   if (!lora || typeid(*this) != typeid(other) || lora->rank() > rank() ||
       !std::equal(entries().begin(), entries().end(), lora->entries().begin(), lora->entries().end(),
@@ -173,13 +176,14 @@ bool LoraPart::can_take(const Part& other) const {
            (!a.defined() || (a.scalar_type() == b.scalar_type() && a.device() == b.device()));
   };
   return same(A, lora->A) && same(B, lora->B) && same(B_bias, lora->B_bias) &&
-         same(magnitude, lora->magnitude) && !taken_A_.defined() && !lora->taken_A_.defined();
+         same(magnitude, lora->magnitude);
 }
 
 void LoraPart::take(const Part& other) {
   const at::NoGradGuard no_grad;
   const auto& lora = dynamic_cast<const LoraPart&>(other);
   take_scaling(other);
+  if (taken_A_.defined()) return Part::take(other);
   A.zero_();
   B.zero_();
   A.narrow(0, 0, r_).copy_(lora.A.narrow(0, 0, r_));
