@@ -70,7 +70,7 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
 }
 
 /// A field of trainer_state.json, and what it holds.
-struct Kept {
+struct StateField {
   const char* name;
   bool (*fits)(const json&);
   const char* kind;
@@ -82,7 +82,7 @@ bool is_object(const json& value) { return value.is_object(); }
 bool is_list(const json& value) { return value.is_array(); }
 
 /// What is wrong with the first field that does not hold what it should; empty: nothing.
-std::string wrong_field(const json& object, const std::vector<Kept>& fields) {
+std::string wrong_field(const json& object, const std::vector<StateField>& fields) {
   for (const auto& [name, fits, kind] : fields) {
     const auto found = object.find(name);
     if (found == object.end()) return "has no \"" + std::string(name) + '"';
@@ -94,12 +94,12 @@ std::string wrong_field(const json& object, const std::vector<Kept>& fields) {
 /// Why trainer_state.json is none that graft has written; empty: it is.
 std::string wrong_state(const json& state) {
   if (!state.is_object()) return "holds no JSON object";
-  static const std::vector<Kept> fields{{"files", is_object, "list of files with their sizes"},
-                                        {"global_step", is_count, "number of steps"},
-                                        {"max_steps", is_count, "number of steps"},
-                                        {"arguments", is_object, "object"},
-                                        {"log_history", is_list, "list"}};
-  static const std::vector<Kept> of_step{
+  static const std::vector<StateField> fields{{"files", is_object, "list of files with their sizes"},
+                                              {"global_step", is_count, "number of steps"},
+                                              {"max_steps", is_count, "number of steps"},
+                                              {"arguments", is_object, "object"},
+                                              {"log_history", is_list, "list"}};
+  static const std::vector<StateField> of_step{
       {"step", is_count, "number of a step"}, {"epoch", is_number, "number"},
       {"loss", is_number, "number"},          {"learning_rate", is_number, "number"},
       {"tokens", is_count, "count"},          {"seconds", is_number, "number"}};

@@ -1,4 +1,5 @@
 """Fields such as rank_pattern with keys by chance, each method's by PEFT's own rule: names, endings of paths, whole paths, anchors, alternatives."""
+import dataclasses
 import random
 import re
 import warnings
@@ -9,6 +10,7 @@ import torch
 
 from adapters import noisy
 from harness import assert_close, graft_forward, seed_of
+from test_adapter_configs import METHODS as CONFIGS
 
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj"]
 RANKS = [1, 2, 5]
@@ -69,3 +71,10 @@ def test_patterns_as_in_peft(checkpoints, tmp_path, method, seed):
     with torch.no_grad():
         want = {"logits": model.eval()(**batch).logits}
     assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path), want, 2e-5)
+
+
+def test_every_field_by_pattern_is_here():
+    """But AdaLoRA's: its rank_pattern is what training made of each layer, and PEFT makes no use of the other."""
+    theirs = {(name, field.name) for name in CONFIGS for field in dataclasses.fields(getattr(peft, name)) if field.name.endswith("_pattern") and field.name != "layers_pattern"}
+    ours = {(config.__name__, field) for config, _, by_pattern in METHODS.values() for field in by_pattern}
+    assert {each for each in theirs if each[0] != "AdaLoraConfig"} == ours
