@@ -100,7 +100,11 @@ def test_fresh_and_trained_a_step(checkpoints, name, tmp_path):
     save_file({key: value[None].contiguous() for key, value in batch.items()}, tmp_path / "tokens.safetensors")
     run(GRAFT, "train", *given, "--tokens", tmp_path / "tokens.safetensors", "--max-steps", 1, "--learning-rate", 0.05, "--output", tmp_path / "trained")
     assert not torch.allclose(in_both(checkpoint, tmp_path / "trained", batch), fresh, atol=1e-3), "nothing was trained"
-    assert json.loads((tmp_path / "fresh/adapter_config.json").read_text())["peft_version"] == peft.__version__
+    saved = json.loads((tmp_path / "fresh/adapter_config.json").read_text())
+    assert saved["peft_version"] == peft.__version__ and list(saved) == sorted(saved)
+    info = json.loads(run(GRAFT, "info", "--json", tmp_path / "fresh").stdout)
+    shown = {"peft_type": info["peft_type"], **info["settings"]}
+    assert {key: shown.get(key) for key in CONFIGS[name]} == CONFIGS[name] and shown["peft_version"] == peft.__version__
 
 
 def test_the_version_of_a_file(checkpoints, tmp_path):
