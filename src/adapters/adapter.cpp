@@ -335,6 +335,11 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     add_tied(kTrainableTokens, tied_tokens_part);
   }
   const auto saved = saved_layers(config, model);
+  for (const auto& target : saved)
+    if (is_adapted(target))
+      throw ConfigError("[adapters] \"" + target.path +
+                        "\" is adapted by \"target_modules\" and kept whole by \"modules_to_save\", whose "
+                        "names match any end of a path: write more of the path there");
   if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";
     for (const auto& target : all ? weighted_layers(model) : layers) {
