@@ -36,10 +36,11 @@ NOT_HELD = ("C3A", "OSF")
 
 
 def takes_part(recipe):
-    """What changes the base, or brings more than a method's own parts, has rows of its own elsewhere."""
+    """What changes the base, or brings more than a method's own parts, has rows of its own elsewhere; PEFT looks for aLoRA's tokens where one
+    adapter is active."""
     config = recipe.config()
     fields = config.to_dict()
-    brings = any(fields.get(name) for name in ("modules_to_save", "trainable_token_indices", "layer_replication", "kasa_config", "ensure_weight_tying", "target_parameters"))
+    brings = any(fields.get(name) for name in ("modules_to_save", "trainable_token_indices", "layer_replication", "kasa_config", "ensure_weight_tying", "target_parameters", "alora_invocation_tokens"))
     changes = str(fields.get("init_lora_weights")).startswith(("pissa", "olora"))
     heads = str(fields.get("task_type")) in ("SEQ_CLS", "TOKEN_CLS")
     return not (brings or changes or heads or config.is_prompt_learning or config.peft_type in NOT_HELD or fields.get("bias", "none") != "none")
