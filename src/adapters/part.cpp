@@ -50,7 +50,7 @@ at::TensorOptions PartBuild::options() const {
 }
 
 std::string PartBuild::key(std::string_view suffix) const {
-  return std::string(root) + path + "." + std::string(suffix);
+  return std::string(root) + path + (path.empty() ? "" : ".") + std::string(suffix);
 }
 
 bool pattern_means(const AdapterConfig& config, std::string_view field, const std::string& key,

@@ -50,7 +50,7 @@ std::vector<Expert> read_experts(const AdapterConfig& config, const PreTrainedMo
 
 void finish_experts(std::vector<Expert>& experts, const PreTrainedModel& model) {
   for (auto& expert : experts) {
-    expert.source->finish(model);
+    expert.source->finish(model, Adapter{.name = expert.folder, .config = expert.config});
     expert.source.reset();
   }
 }
