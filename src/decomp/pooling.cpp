@@ -131,13 +131,23 @@ bool have_first_places(const std::vector<Windows>& windows) {
   return std::ranges::all_of(windows, [](const Windows& w) { return w.padding == 0 || w.dilation == 1; });
 }
 
+bool is_backward(const Node& n) { return n.op().ends_with("_with_indices_backward"); }
+
+/// The backward pass of windows that overlap reads the places: they are what is saved for it, so that the cut
+/// must see the operator as it is, or they would be computed twice. Where its backward pass is in another
+/// graph, the cut has been made.
+bool feeds_backward(const Node& n) {
+  return std::ranges::any_of(n.output(1).users(), [](const Node* user) { return is_backward(*user); });
+}
+
 Values max_pool(Builder& b, const Node& n, size_t dims) {
   auto* x = self(n);
   if (!has_elements(n)) return {};
   const auto windows = windows_of(n, x, &n.output(0), dims);
   if (elements(windows) > most_slices) return {};
   const bool wants_places = n.outputs().size() > 1 && b.is_used(n.output(1));
-  if (wants_places && !have_first_places(windows)) return {};
+  if (wants_places && (!have_first_places(windows) || (!are_side_by_side(windows) && feeds_backward(n))))
+    return {};
   // Of a window with nothing but -infinity the first place.
   Value *best = nullptr, *places = wants_places ? first_places(b, x, windows) : nullptr;
   for_each_slice(b, x, windows, -std::numeric_limits<double>::infinity(),
@@ -258,7 +268,8 @@ Values max_pool_backward(Builder& b, const Node& n, size_t dims) {
   auto* grad = ir::value_of(n, "grad_output");
   if (!has_elements(n)) return {};
   const auto windows = windows_of(n, self(n), grad, dims);
-  if (!are_side_by_side(windows)) return added_up(b, n, grad, dims);
+  const auto* forward = ir::value_of(n, "indices")->producer();
+  if (!are_side_by_side(windows)) return forward ? Values{} : added_up(b, n, grad, dims);
   const Windows image{windows[0].dim, 1, 1, 0, 1, 0, 0};
   const auto& sizes = n.output().type().sizes;
   const Dims inner(sizes.begin() + windows[0].dim, sizes.end());

@@ -99,5 +99,43 @@ TEST(SpecialValues, HalfNumbersAreRoundedBeforeAFunctionThatJumps) {
     }
 }
 
+// Of several NaN the last, of what is equal the first; of nothing but -infinity the first that is no padding.
+TEST(SpecialValues, PlacesInWindowsThatOverlap) {
+  const auto eager = [](Tensor t) {
+    const auto [best, places] = at::max_pool2d_with_indices(t, {3, 3}, {2, 2}, {1, 1});
+    const auto [rows, at_rows] = at::max_pool2d_with_indices(t, {3, 2}, {1, 1}, {0, 0}, {1, 2});
+    return Tensors{best, places, rows, at_rows};
+  };
+  const auto values = at::tensor({double{NAN}, -INFINITY, -INFINITY, -INFINITY, 1., 2., 2., INFINITY});
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+    for (int call = 0; call < 6; ++call) {
+      at::manual_seed(static_cast<uint64_t>(call));
+      // The fewer kinds of values, the more windows of one kind.
+      auto x = values.index({at::randint(call % 2 ? 0 : 1, call < 3 ? 4 : 8, {2, 3, 11, 14})}).to(dtype);
+      if (call == 5) x = x.contiguous(at::MemoryFormat::ChannelsLast);
+      const auto got = compiled(eager, x), want = eager(x);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(differs(got[i], want[i], {0, 0, 0}), "") << dtype << " output " << i << " call " << call;
+    }
+}
+
+TEST(SpecialValues, SignsOfZerosAndOfWhatIsNoNumber) {
+  const auto eager = [](Tensor a, Tensor b) {
+    return Tensors{at::copysign(a, b), b.signbit(), at::copysign(a, -0.0), at::atan2(a, b)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    const auto a = repeated({1, -2, 0, -0.0, INFINITY, NAN, -NAN, 3}, dtype),
+               b = repeated({-0.0, 0, -NAN, NAN, -INFINITY, -1, 1, -0.0}, dtype);
+    const auto got = compiled(eager, a, b), want = eager(a, b);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(differs(got[i], want[i]), "") << dtype << " output " << i;
+      if (i != 1)
+        EXPECT_TRUE(at::equal(got[i].signbit().logical_or(got[i].isnan()),
+                              want[i].signbit().logical_or(want[i].isnan())))
+            << dtype << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace graft
