@@ -90,7 +90,7 @@ FIELDS = {
     "arrow-general": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["a"], "use_gks": True}}, '"use_gks" needs "gks_adapter_names"'),
     "arrow-idle-general": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["a"], "gks_adapter_names": ["b"]}}, "has no effect without"),
     "arrow-seed": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["a"], "rng_seed": "x"}}, '"rng_seed" must be a whole number'),
-    "arrow-nowhere": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["no_such_folder"]}}, "there is no no_such_folder"),
+    "arrow-nowhere": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["no_such_folder"]}}, 'neither a folder "no_such_folder" nor'),
     "arrow-idle-field": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["a"]}, "alpha_pattern": {"q_proj": 2}}, "has no effect on a router"),
     "arrow-and-dora": ({"arrow_config": {"top_k": 1, "task_adapter_names": ["a"]}, "use_dora": True}, "ask for different variants"),
     "type-unknown": ({"peft_type": "MAGIC"}, "is not supported; known: ADALORA"),

@@ -100,9 +100,9 @@ def test_gradients_go_through_it(routers, tmp_path, how):
     want = {"logits": out.logits.detach(), "loss": out.loss.detach()}
     for key, value in model.named_parameters():
         if ".below." in key:
-            want[f"grad.{key.replace('.below.', '.')}"] = value.grad
+            want[f"grad.{key}"] = value.grad
     got = graft_forward(checkpoint, batch, "--adapter", f"arrow={saved}", "--adapter", f"below={tmp_path / 'below'}", "--active-adapter", "arrow,below", *COMPILE[how])
-    assert_close({key.replace("grad.below.", "grad."): value for key, value in got.items()}, want, 5e-5)
+    assert_close(got, want, 5e-5)
 
 
 @pytest.mark.parametrize("how", COMPILE)
@@ -148,7 +148,7 @@ def test_no_training(routers, tmp_path):
     tokens = torch.randint(5, 100, (1, 2, 12), generator=torch.Generator().manual_seed(1))
     save_file({"input_ids": tokens, "labels": tokens.clone()}, tmp_path / "tokens.safetensors")
     done = run(GRAFT, "train", "--model", checkpoint.folder, "--adapter", saved, "--tokens", tmp_path / "tokens.safetensors", "--output", tmp_path / "out", check=False)
-    assert done.returncode == 1 and "nothing to train" in done.stderr, done.stderr
+    assert done.returncode == 1 and "no active adapter can be trained" in done.stderr, done.stderr
 
 
 MISFITS = {
