@@ -139,7 +139,7 @@ void refuse_unwritable(const std::vector<GivenPath>& results, const std::vector<
     if (io::is_replaced_by_writing(path)) {
       const auto place = place_of(path);
       if (const auto [other, is_new] = seen.emplace(place, flag); !is_new)
-        throw Error(std::string(other->second) + " and " + flag + " are one file, " + quote_path(path) +
+        throw Error(std::string(other->second) + " and " + flag + " are one file, " + io::quote_path(path) +
                     ": the second would replace the first");
       for (const auto& source : read)
         if (!source.empty() && is_read_from(place, place_of(source)))
