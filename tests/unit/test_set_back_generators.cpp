@@ -94,7 +94,7 @@ struct Blocks : torch::nn::Module {
   }
   Tensor forward(Tensor x) {
     for (auto& layer : layers) {
-      const auto block = [layer](const Tensor& in) mutable {
+      auto block = [layer](const Tensor& in) mutable {
         return in + at::dropout(at::dropout(layer(in), 0.2, true).tanh(), 0.5, true);
       };
       x = computed_again ? nn::checkpointed(*layer, block, x) : block(x);
