@@ -73,8 +73,9 @@ TEST(RunFolder, FindsTheLastWholeCheckpoint) {
 TEST(RunFolder, AFailedSaveLeavesNothing) {
   const TempDir temp;
   const train::RunFolder folder(temp.path());
-  folder.save(1, {}, {}, [](const fs::path&) {});
-  EXPECT_THROW(folder.save(2, {}, {}, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
+  const train::RunIdentity run{.arguments = nlohmann::ordered_json::object()};
+  folder.save(1, {}, run, [](const fs::path&) {});
+  EXPECT_THROW(folder.save(2, {}, run, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
   ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 1);
   EXPECT_EQ(std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()), 2);  // and the lock
