@@ -73,7 +73,7 @@ TEST(RunFolder, FindsTheLastWholeCheckpoint) {
 TEST(RunFolder, AFailedSaveLeavesNothing) {
   const TempDir temp;
   const train::RunFolder folder(temp.path());
-  const train::RunIdentity run{.arguments = nlohmann::ordered_json::object()};
+  const train::RunIdentity run{.arguments = nlohmann::json::object()};
   folder.save(1, {}, run, [](const fs::path&) {});
   EXPECT_THROW(folder.save(2, {}, run, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
   ASSERT_TRUE(folder.last());
