@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "adapters/methods/changed_base.h"
 #include "adapters/methods/lora_variants.h"
 #include "adapters/methods/trainable_tokens.h"
 #include "adapters/mixture.h"
@@ -15,6 +16,7 @@
 #include "adapters/tying.h"
 #include "graft/error.h"
 #include "io/format/hub_cache.h"
+#include "models/architecture.h"
 #include "support/log.h"
 #include "support/regex.h"
 
@@ -222,17 +224,41 @@ void add_resized(Adapter& adapter, const PreTrainedModel& model,
   for (const auto& target : weighted_layers(model)) {
     if (!is_token_table(build(target))) continue;
     const auto has_own = [&](const auto& each) {
-      return each.target.path == target.path && each.type != "bias";
+      return each.target.path == target.path && each.type != kBias && each.type != kTrainableTokens &&
+             each.type != kChangedBase;
     };
     if (std::any_of(adapter.parts.begin(), adapter.parts.end(), has_own)) continue;
     if (auto part = resized_part(build(target)))
-      adapter.parts.push_back({target, "modules_to_save", std::move(part)});
+      adapter.parts.push_back({target, kModulesToSave, std::move(part)});
   }
   for (const auto& placed : adapter.parts)
     if (const auto rows = resized_rows(*placed.part)) {
       const bool embeds = placed.target.layer->kind() == nn::LayerKind::embedding;
       (embeds ? adapter.tokens_in : adapter.tokens_out) = rows;
     }
+}
+
+}  // namespace
+
+namespace {
+
+/// PEFT's names follow its wrappers around the layer.
+BiasNames bias_names(const Adapter& adapter, const Target& target, const PreTrainedModel& model, bool adapted,
+                     bool all) {
+  BiasNames names;
+  names.unseen = std::any_of(adapter.parts.begin(), adapter.parts.end(), [&](const auto& each) {
+    return each.type == kTrainableTokens && each.target.path == target.path;
+  });
+  names.suffix =
+      std::string(adapted ? "base_layer." : "") + (names.unseen ? "token_adapter.base_layer." : "") + "bias";
+  if (!all) return names;
+  const auto own = model.named_parameters();
+  for (const auto& [name, twin] : find_architecture(model.architecture()).tied)
+    if (const auto* tensor = own.find(twin); tensor && name == target.path + ".bias") {
+      names.twin_path = twin;
+      names.twin = *tensor;
+    }
+  return names;
 }
 
 }  // namespace
@@ -302,7 +328,18 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
       adapter->parts.push_back({target, std::string(method.type), own_part(target)});
   if (method.named_weights) add_named_weights(*adapter, method, model, build);
   if (tied) add_tied(std::string(method.type), tied);
+  add_changed_bases(*adapter, model, build);
+  if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
+    for (const auto& [target, indices] : token_targets(config, model))
+      adapter->parts.push_back({target, kTrainableTokens, tokens_part(build(target), indices)});
+    add_tied(kTrainableTokens, tied_tokens_part);
+  }
   const auto saved = saved_layers(config, model);
+  for (const auto& target : saved)
+    if (is_adapted(target))
+      throw ConfigError("[adapters] \"" + target.path +
+                        "\" is adapted by \"target_modules\" and kept whole by \"modules_to_save\", whose "
+                        "names match any end of a path: write more of the path there");
   if (find_field(method, "bias") && config.string("bias") != "none") {
     const bool all = config.string("bias") == "all";
     for (const auto& target : all ? weighted_layers(model) : layers) {
@@ -312,22 +349,17 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
         take_other_biases(made);
       else
         adapter->parts.push_back(
-            {target, "bias", bias_part(made, is_adapted(target) ? "base_layer.bias" : "bias")});
+            {target, kBias, bias_part(made, bias_names(*adapter, target, model, is_adapted(target), all))});
     }
   }
   for (const auto& target : saved) {
     if (tying.saved && shares_embedding(*target.layer, saved)) continue;
     auto part = replacement_part(build(target));
     part->to_one_dtype();
-    adapter->parts.push_back({target, "modules_to_save", std::move(part)});
+    adapter->parts.push_back({target, kModulesToSave, std::move(part)});
   }
-  if (tying.saved) add_tied("modules_to_save", tied_replacement_part);
+  if (tying.saved) add_tied(kModulesToSave, tied_replacement_part);
   add_resized(*adapter, model, build);
-  if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
-    for (const auto& [target, indices] : token_targets(config, model))
-      adapter->parts.push_back({target, "trainable_tokens", tokens_part(build(target), indices)});
-    add_tied("trainable_tokens", tied_tokens_part);
-  }
   if (ties) check_tying(*adapter, model);
   if (auto* mixture = as_mixture(adapter->shared)) mixture->finish(model);
   return adapter;
@@ -380,7 +412,26 @@ std::vector<std::vector<int64_t>> GivenSource::shapes(std::string_view ending) c
   return found;
 }
 
-void GivenSource::finish(const PreTrainedModel& model) {
+namespace {
+
+/// Whether the tensor is the base's weight as the adapter has it: the very one, but for what its start took
+/// out of it, which is computed again and rounded.
+bool is_base_weight(const at::Tensor& given, const std::string& path, const at::Tensor& base,
+                    const Adapter& adapter) {
+  if (base.sizes() != given.sizes()) return false;
+  at::Tensor changed;
+  for (const auto& placed : adapter.parts)
+    if (path == placed.target.path + ".weight")
+      if (const auto own = placed.part->base_weight(); !own.is_same(base)) changed = own.detach();
+  if (!changed.defined()) return at::equal(given.to(base.scalar_type()), base.detach().cpu());
+  constexpr double rounded = 1e-2;  // of the largest: bfloat16's, and then some
+  const auto off = (given.to(at::kFloat) - changed.to(at::kCPU, at::kFloat)).abs().max().item<double>();
+  return off <= rounded * base.abs().max().item<double>();
+}
+
+}  // namespace
+
+void GivenSource::finish(const PreTrainedModel& model, const Adapter& adapter) {
   std::string what;
   if (!missing_.empty()) what += "\nmissing:" + first_few(missing_);
   if (!misshapen_.empty())
@@ -395,9 +446,7 @@ void GivenSource::finish(const PreTrainedModel& model) {
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
     auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
     if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
-    if (const auto* base = own->find(path); base && base->sizes() == tensor.sizes() &&
-                                            at::equal(tensor.to(base->scalar_type()), base->detach().cpu()))
-      continue;
+    if (const auto* base = own->find(path); base && is_base_weight(tensor, path, *base, adapter)) continue;
     left.push_back(key);
   }
   if (!left.empty())

@@ -81,7 +81,7 @@ class GivenSource : public TensorSource {
   std::vector<std::vector<int64_t>> shapes(std::string_view ending) const override;
   /// FormatError listing what is missing, of the wrong shape, or was taken by nobody. `model` has the weights
   /// that PEFT saves along with an adapted embedding: those are no part of the adapter.
-  void finish(const PreTrainedModel& model);
+  void finish(const PreTrainedModel& model, const Adapter& adapter);
 
  private:
   std::map<std::string, at::Tensor> tensors_;

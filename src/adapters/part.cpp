@@ -39,7 +39,7 @@ at::TensorOptions PartBuild::options() const {
 }
 
 std::string PartBuild::key(std::string_view suffix) const {
-  return std::string(root) + path + "." + std::string(suffix);
+  return std::string(root) + path + (path.empty() ? "" : ".") + std::string(suffix);
 }
 
 double PartBuild::by_pattern(std::string_view field, double fallback) const {

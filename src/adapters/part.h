@@ -87,6 +87,12 @@ void check_fits_memory(std::string_view what, at::IntArrayRef shape);
 /// Such a tensor, not filled, if it fits.
 at::Tensor fresh_tensor(std::string_view what, at::IntArrayRef shape, at::TensorOptions options = at::kFloat);
 
+/// What a part is on its layer beside a method's own: what orders parts there (Site).
+constexpr const char* kChangedBase = "changed base";  ///< the base that the adapter goes with
+constexpr const char* kTrainableTokens = "trainable_tokens";
+constexpr const char* kModulesToSave = "modules_to_save";
+constexpr const char* kBias = "bias";
+
 class Part;
 
 /// Computes several parts of one layer at once: y with all of them, each on the rows of its slot.
@@ -112,10 +118,14 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   virtual at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) = 0;
   /// How parts of this kind are computed together where the choice of rows is data; null: one by one.
   virtual Joint joint() const { return nullptr; }
+  /// The layer's weight as this adapter has it as its base: most leave it as it is.
+  virtual at::Tensor base_weight() const { return layer().weight; }
   /// Puts the adapter into the weights, out of place.
   virtual void merge(Weights& weights) const = 0;
   /// Of two adapters of this method, the first sits nearer to the layer than the second, not farther from it.
   virtual bool first_inside() const { return false; }
+  /// Whether two of this method give something else in the other order.
+  virtual bool order_matters() const { return false; }
   /// Two of this kind cannot be active on one layer at once.
   virtual bool exclusive() const { return false; }
   /// Whether this and the other, a part of another adapter on the same layer, cannot be active at once.

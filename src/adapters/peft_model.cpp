@@ -25,7 +25,7 @@ std::unique_ptr<Adapter> read_adapter(const fs::path& dir, const std::string& na
   const auto config = AdapterConfig::from_pretrained(dir);
   auto source = adapters::GivenSource::open(dir, dtype);
   auto adapter = adapters::build_adapter(name, config, model, source);
-  source.finish(model);
+  source.finish(model, *adapter);
   return adapter;
 }
 
@@ -106,7 +106,7 @@ void PeftModel::add_from_tensors(const std::string& name, const AdapterConfig& c
   state_->with_layers_of(config, [&] {
     adapters::GivenSource source(tensors, "\"" + name + "\"");
     auto adapter = adapters::build_adapter(name, config, *model_, source);
-    source.finish(*model_);
+    source.finish(*model_, *adapter);
     state_->add(std::move(adapter));
   });
 }

@@ -77,9 +77,24 @@ void PeftModel::State::refresh() {
     }
     adapter->rests = !works;
   }
+  arrange();
   std::sort(working.begin(), working.end());
   routing->set(routing_now, working);
   refresh_versions();
+}
+
+void PeftModel::State::arrange() {
+  std::vector<size_t> slots;
+  std::set<Site*> at_work;
+  for (const auto& name : active)
+    if (const auto* adapter = find(name); adapter && adapter->slot) {
+      slots.push_back(*adapter->slot);
+      for (const auto& placed : adapter->parts)
+        if (const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper()))
+          at_work.insert(site.get());
+    }
+  if (slots.size() < 2) return;
+  for (auto* site : at_work) site->arrange(slots);
 }
 
 void PeftModel::State::refresh_versions() {

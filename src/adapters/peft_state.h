@@ -49,6 +49,8 @@ struct PeftModel::State {
   /// After any change: which adapters work by default, and which tensors are trained.
   void refresh();
   void refresh_versions();
+  /// Puts the active adapters' parts into the adapters' order, on layers where it matters.
+  void arrange();
   void check_together(const std::vector<std::string>& names) const;
   /// UsageError for a name that is none, or is taken.
   void check_new(const std::string& name) const;

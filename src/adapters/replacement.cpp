@@ -106,14 +106,15 @@ class Replacement : public Part {
 /// A batch normalisation with statistics of the adapter's own, which move in training while the base's stay.
 class BatchNormReplacement : public Part {
  public:
-  explicit BatchNormReplacement(const PartBuild& build)
+  BatchNormReplacement(const PartBuild& build, const std::string& prefix)
       : Part(build), norm_(dynamic_cast<nn::BatchNorm2d&>(build.layer)) {
-    weight = copied(build, "weight", norm_.weight);
-    bias = copied(build, "bias", norm_.bias);
+    weight = copied(build, prefix + "weight", norm_.weight);
+    bias = copied(build, prefix + "bias", norm_.bias);
     const auto& base = norm_.statistics;
-    own_ = {.running_mean = copied(build, "running_mean", base.running_mean, /*trainable=*/false),
-            .running_var = copied(build, "running_var", base.running_var, /*trainable=*/false),
-            .num_batches_tracked = copied(build, "num_batches_tracked", base.num_batches_tracked, false)};
+    own_ = {.running_mean = copied(build, prefix + "running_mean", base.running_mean, /*trainable=*/false),
+            .running_var = copied(build, prefix + "running_var", base.running_var, /*trainable=*/false),
+            .num_batches_tracked =
+                copied(build, prefix + "num_batches_tracked", base.num_batches_tracked, false)};
   }
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
@@ -169,16 +170,45 @@ class BatchNormReplacement : public Part {
   Statistics own_;
 };
 
+/// The build of what is named by a whole path, "a.b.bias": on "a", with the rest for a suffix.
+std::pair<PartBuild, std::string> named_by(const PartBuild& build, const std::string& path) {
+  const auto dot = path.rfind('.', path.rfind('.') - 1);
+  auto made = build;
+  made.path = dot == std::string::npos ? "" : path.substr(0, dot);
+  if (made.path.empty()) return {made, path};
+  return {made, path.substr(dot + 1)};
+}
+
 class BiasPart : public Part {
  public:
-  BiasPart(const PartBuild& build, const std::string& suffix) : Part(build) {
-    bias = parameter(build, suffix, build.layer.bias.sizes());
-    if (!build.fresh()) return;
-    const at::NoGradGuard no_grad;
-    bias.copy_(build.layer.bias);
+  BiasPart(const PartBuild& build, const BiasNames& names) : Part(build), unseen_(names.unseen) {
+    const auto own = build.path + "." + names.suffix;
+    const auto enter = [&](const std::string& path, const at::Tensor& base) {
+      const auto [made, suffix] = named_by(build, path);
+      const auto entered = parameter(made, suffix, base.sizes());
+      const at::NoGradGuard no_grad;
+      if (build.fresh()) entered.copy_(base);
+      return entered;
+    };
+    const bool tied = names.twin.defined() && names.twin.is_same(build.layer.bias);
+    // Older files have a tied one under the layer's own name only.
+    const bool by_twin = tied && (build.fresh() || !build.source.shapes(names.twin_path).empty());
+    bias = enter(by_twin ? names.twin_path : own, build.layer.bias);
+    if (by_twin) {
+      again_ = build.key(names.suffix);
+      build.source.take_if_there(again_, bias.sizes());
+    }
+    if (names.twin.defined() && !tied) enter(names.twin_path, names.twin);
+  }
+
+  NamedTensors saved() const override {
+    auto all = Part::saved();
+    if (!again_.empty()) all.emplace_back(again_, bias.detach().clone());  // a file takes no tensor twice
+    return all;
   }
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
+    if (unseen_) return next(x);
     auto change = bias - layer().bias;
     const auto kind = layer().kind();
     if (kind == nn::LayerKind::conv2d || kind == nn::LayerKind::batch_norm)
@@ -187,10 +217,12 @@ class BiasPart : public Part {
   }
 
   void merge(Weights& weights) const override {
-    weights.bias = weights.bias + (bias - layer().bias).to(weights.bias.scalar_type());
+    if (!unseen_) weights.bias = weights.bias + (bias - layer().bias).to(weights.bias.scalar_type());
   }
 
  private:
+  bool unseen_;
+  std::string again_;
   at::Tensor bias;
 };
 
@@ -222,12 +254,13 @@ std::optional<int64_t> resized_rows(const Part& part) {
 }
 
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix) {
-  if (build.layer.kind() == nn::LayerKind::batch_norm) return std::make_shared<BatchNormReplacement>(build);
+  if (build.layer.kind() == nn::LayerKind::batch_norm)
+    return std::make_shared<BatchNormReplacement>(build, prefix);
   return std::make_shared<Replacement>(build, prefix, /*trainable=*/true);
 }
 
-std::shared_ptr<Part> bias_part(const PartBuild& build, const std::string& suffix) {
-  return std::make_shared<BiasPart>(build, suffix);
+std::shared_ptr<Part> bias_part(const PartBuild& build, const BiasNames& names) {
+  return std::make_shared<BiasPart>(build, names);
 }
 
 }  // namespace graft::adapters

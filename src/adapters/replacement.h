@@ -16,7 +16,16 @@ std::shared_ptr<Part> resized_part(const PartBuild& build);
 std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& embedding);
 /// How many rows such a layer has in the adapter, where it has others than the model's.
 std::optional<int64_t> resized_rows(const Part& part);
-/// The layer with a bias of the adapter's own; `suffix` is its name in the file ("base_layer.bias", "bias").
-std::shared_ptr<Part> bias_part(const PartBuild& build, const std::string& suffix);
+/// How an adapter's file names a layer's bias.
+struct BiasNames {
+  std::string suffix;  ///< "base_layer.bias", "bias"
+  /// Another parameter of the model that is the layer's bias where the config ties them, and else takes part
+  /// in nothing; files have it, too.
+  std::string twin_path = {};
+  at::Tensor twin = {};
+  bool unseen = false;  ///< nothing is computed with it (trainable_tokens.h)
+};
+/// The layer with a bias of the adapter's own.
+std::shared_ptr<Part> bias_part(const PartBuild& build, const BiasNames& names);
 
 }  // namespace graft::adapters

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 #include "graft/error.h"
 
@@ -60,10 +62,19 @@ at::Tensor Site::call(const nn::WeightedLayer& layer, const Routing& routing, si
       x, [&](const at::Tensor& input) { return call(layer, routing, i + 1, input); }, *gate);
 }
 
-void Site::add(size_t slot, const std::string& type, const std::shared_ptr<Part>& part) {
+/// Next to the layer stands what changes the base that methods see, and around all of them what they do not
+/// see: a bias that an adapter brings is the layer's own to DoRA, which leaves biases as they are.
+size_t Site::type_of(const std::string& type) {
+  if (type == kChangedBase) return 0;
+  if (type == kTrainableTokens) return 1;
+  if (type == kBias) return std::numeric_limits<size_t>::max();
   auto known = std::find(types_.begin(), types_.end(), type);
   if (known == types_.end()) known = types_.insert(types_.end(), type);
-  Placed placed{slot, static_cast<size_t>(known - types_.begin()), std::to_string(next_name_++), part};
+  return 2 + static_cast<size_t>(known - types_.begin());
+}
+
+void Site::add(size_t slot, const std::string& type, const std::shared_ptr<Part>& part) {
+  Placed placed{slot, type_of(type), std::to_string(next_name_++), part};
   part->train(is_training());
   register_module(placed.name, part);
   // Later methods outside; of one method the first adapter outside, as PEFT lets it see the input first,
@@ -84,6 +95,32 @@ void Site::remove(size_t slot) {
   });
 }
 
+void Site::arrange(const std::vector<size_t>& slots) {
+  for (size_t first = 0, end = 0; first < parts_.size(); first = end) {
+    std::vector<size_t> places;
+    bool matters = false;
+    for (end = first; end < parts_.size() && parts_[end].type == parts_[first].type; ++end) {
+      if (std::find(slots.begin(), slots.end(), parts_[end].slot) == slots.end()) continue;
+      places.push_back(end);
+      matters |= parts_[end].part->order_matters();
+    }
+    if (!matters || places.size() < 2) continue;
+    std::vector<Placed> working;
+    working.reserve(places.size());
+    for (const size_t place : places) working.push_back(parts_[place]);
+    std::stable_sort(working.begin(), working.end(), [&](const Placed& a, const Placed& b) {
+      const auto number = [&](const Placed& p) { return std::find(slots.begin(), slots.end(), p.slot); };
+      return a.part->first_inside() ? number(b) < number(a) : number(a) < number(b);
+    });
+    for (size_t i = 0; i < places.size(); ++i) {
+      auto& place = parts_[places[i]];
+      if (place.part == working[i].part) continue;
+      place = working[i];
+      structure_->changed();
+    }
+  }
+}
+
 void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite) {
   const at::NoGradGuard no_grad;
   auto before = unmerged_ ? *unmerged_ : Weights{layer.weight, layer.bias, layer.weight};
@@ -93,9 +130,17 @@ void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, boo
   unmerge(layer);
   Weights merged = before;
   // What sits nearest to the layer goes in first.
-  for (const size_t slot : slots)
-    for (auto placed = parts_.rbegin(); placed != parts_.rend(); ++placed)
-      if (placed->slot == slot) placed->part->merge(merged);
+  std::set<size_t> types;
+  for (const auto& placed : parts_) types.insert(placed.type);
+  for (const size_t type : types) {
+    std::vector<const Part*> going;
+    for (const size_t slot : slots)
+      for (const auto& placed : parts_)
+        if (placed.type == type && placed.slot == slot) going.push_back(placed.part.get());
+    if (!going.empty() && going.front()->order_matters() && !going.front()->first_inside())
+      std::reverse(going.begin(), going.end());
+    for (const auto* part : going) part->merge(merged);
+  }
   const auto finite = [](const at::Tensor& t) { return !t.defined() || at::isfinite(t).all().item<bool>(); };
   if (check_finite && !(finite(merged.weight) && finite(merged.bias)))
     throw Error("[adapters] merging would put NaN or infinity into \"" + layer.path() +

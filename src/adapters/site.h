@@ -32,10 +32,12 @@ class Site : public nn::Wrapper {
   /// later works around those that came before.
   void add(size_t slot, const std::string& type, const std::shared_ptr<Part>& part);
   void remove(size_t slot);
+  /// The adapters of these slots work together, in this order: where that matters, their parts stand so.
+  void arrange(const std::vector<size_t>& slots);
   bool empty() const { return parts_.empty(); }
 
-  /// Puts the parts of these slots into the layer's weights, in that order; the weights as they were are
-  /// kept.
+  /// Puts the parts of these slots into the layer's weights, each method's in that order; the weights as they
+  /// were are kept.
   void merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite);
   /// The very weights of before.
   void unmerge(nn::WeightedLayer& layer);
@@ -43,12 +45,13 @@ class Site : public nn::Wrapper {
  private:
   struct Placed {
     size_t slot;
-    size_t type;  // index into types_
+    size_t type;  // its place by type_of(): the lower, the nearer to the layer
     std::string name;
     std::shared_ptr<Part> part;
   };
   at::Tensor call(const nn::WeightedLayer& layer, const Routing& routing, size_t i,
                   const at::Tensor& x) const;
+  size_t type_of(const std::string& type);
 
   std::shared_ptr<const DefaultRouting> default_;
   std::vector<std::string> types_;

@@ -86,6 +86,9 @@ class TiedLora : public Part {
     return gate.add(y, at::matmul(at::matmul(part, B) * scaling_, A));
   }
 
+  /// As LoRA on the layer itself.
+  bool first_inside() const override { return true; }
+
   void merge(Weights& weights) const override {
     const auto delta = at::matmul(B, A).t() * scaling_;
     weights.weight = weights.weight + delta.to(weights.weight.scalar_type());
@@ -169,12 +172,12 @@ void check_tying(const Adapter& adapter, const PreTrainedModel& model) {
   };
   for (const auto& placed : adapter.parts)
     for (const auto& other : layers) {
-      if (other.path == placed.target.path || !other.layer->weight.defined() || placed.type == "bias" ||
+      if (other.path == placed.target.path || !other.layer->weight.defined() || placed.type == kBias ||
           !other.layer->weight.is_same(placed.target.layer->weight))
         continue;
       const auto* there = part_at(other.path, placed.type);
       // Who follows the other has no tokens of its own.
-      if (there && placed.type == "trainable_tokens" && !there->entries().empty() &&
+      if (there && placed.type == kTrainableTokens && !there->entries().empty() &&
           !placed.part->entries().empty())
         throw ConfigError(
             "[adapters] \"ensure_weight_tying\" asks for one adapter on \"" + placed.target.path +

@@ -1,6 +1,7 @@
 // from_pretrained, from_config, save_pretrained: a checkpoint folder in, a model out, and back.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "graft/error.h"
@@ -111,14 +112,23 @@ std::shared_ptr<PreTrainedModel> load(const Architecture& architecture, Config c
   return model;
 }
 
-/// False where the architecture ties two weights and the model has different ones there: an adapter that was
-/// merged into one of them, say. transformers must not tie them again.
-bool still_tied(const PreTrainedModel& model) {
+/// Where the architecture ties two weights and the model has different ones there (an adapter was merged into
+/// one of them, say), transformers must not tie them again: then `tensors` gets every weight of the pairs
+/// under its own name, since nothing is filled in by another. Gives whether that is so.
+bool spell_out_untied(const PreTrainedModel& model, NamedTensors& tensors) {
   const auto own = model.named_parameters();
-  for (const auto& [name, shared] : find_architecture(model.architecture()).tied) {
-    const auto *one = own.find(name), *other = own.find(shared);
-    if (one && other && !one->is_same(*other)) return false;
-  }
+  const auto& pairs = find_architecture(model.architecture()).tied;
+  const bool apart = std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
+    const auto *one = own.find(pair.first), *other = own.find(pair.second);
+    return one && other && !one->is_same(*other);
+  });
+  if (!apart) return false;
+  for (const auto& [name, shared] : pairs)
+    for (const auto& each : {name, shared})
+      if (const auto* tensor = own.find(each);
+          tensor &&
+          std::none_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == each; }))
+        tensors.emplace_back(each, *tensor);
   return true;
 }
 
@@ -220,13 +230,14 @@ std::vector<std::pair<std::string, at::Tensor>> PreTrainedModel::unique_paramete
 void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_bytes) const {
   fs::create_directories(dir);
   auto tensors = unique_parameters();
+  const bool untied = spell_out_untied(*this, tensors);
   for (const auto& item : named_buffers())
     if (!nn::is_wrapped_path(item.key())) tensors.emplace_back(item.key(), item.value());
   tensors = stored_tensors(find_architecture(architecture_), tensors);
   save_checkpoint(dir, tensors, {{"format", "pt"}}, static_cast<uint64_t>(max_shard_bytes));
   Config config = Config::from_json(config_.dump());
   config.set("architectures", std::vector<std::string>{architecture_});
-  if (!still_tied(*this)) config.set("tie_word_embeddings", false);
+  if (untied) config.set("tie_word_embeddings", false);
   config.set("dtype", io::dtype_name(dtype()));
   io::write_file_atomically(dir / "config.json", config.dump());
 }

@@ -128,7 +128,8 @@ def add_up_tied(by_file):
 def gradients(model) -> Batch:
     """By the names of the saved file: PEFT's own function renames the gradients as it renames the tensors."""
     parameters = model.named_parameters(remove_duplicate=False)  # what layers share is saved under another name than the first
-    named = {k: (torch.zeros_like(p) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
+    zeros = {}  # of one tensor under several names, once
+    named = {k: (zeros.setdefault(id(p), torch.zeros_like(p)) if p.grad is None else p.grad) for k, p in parameters if p.requires_grad}
     state = model.state_dict()
     by_file = peft.get_peft_model_state_dict(model, state_dict={k: named.get(k, torch.tensor(float("nan"))) for k in state}, save_embedding_layers=False)
     if model.active_peft_config.is_prompt_learning:

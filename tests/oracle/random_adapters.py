@@ -224,6 +224,9 @@ def draw_config(rng: random.Random, model, case: Case, method: str):
         fields = dict(task_type=task, num_virtual_tokens=rng.choice([1, 3, 5]))
         if method == "CARTRIDGE":
             fields["num_frozen_tokens"] = rng.choice([0, 1, 2])
+        if method in ("PREFIX_TUNING", "CARTRIDGE") and getattr(model.config, "multi_query", False) and not model.config.new_decoder_architecture:
+            # PEFT must be told that Falcon's queries have one key in common, and fails where it is not; graft looks for itself.
+            fields |= dict(num_attention_heads=1, token_dim=model.config.hidden_size // model.config.num_attention_heads)
         if method == "MULTITASK_PROMPT_TUNING":
             fields |= dict(num_tasks=TASKS, num_ranks=rng.choice([1, 2]))
         if method == "PREFIX_TUNING":

@@ -24,6 +24,12 @@ CASES = {
     "boft-neither": ("BOFT", "llama-gqa", {**LLAMA, "boft_block_size": 0}, "must be positive and the other 0"),
     "boft-size": ("BOFT", "llama-gqa", {**LLAMA, "boft_block_size": 5}, "does not divide the 48 inputs"),
     "boft-factors": ("BOFT", "llama-gqa", {**LLAMA, "boft_n_butterfly_factor": 4}, '"boft_n_butterfly_factor": 4 needs blocks'),
+    "olora-conv1d": ("LORA", "gpt2-lm-untied", {"target_modules": ["c_attn"], "init_lora_weights": "olora"}, "as many inputs as outputs"),
+    "pissa-conv2d": ("LORA", "resnet-bottleneck", {"target_modules": ["convolution"], "init_lora_weights": "pissa"}, "is for linear layers"),
+    "kasa-rank": ("LORA", "llama-gqa", {**LLAMA, "r": 48, "kasa_config": {}}, "must be less than its 48 singular values"),
+    # By the end of a name, as PEFT wraps what is to be saved: PEFT stops at a layer that has an adapter already.
+    "saved-and-adapted": ("LORA", "llama-gqa", {"target_modules": ["o_proj"], "modules_to_save": ["_proj"]}, "kept whole by"),
+    "saved-and-adapted-shira": ("SHIRA", "llama-gqa", {"r": 1, "target_modules": ["o_proj"], "modules_to_save": ["_proj"]}, "kept whole by"),
     "boft-no-factor": ("BOFT", "llama-gqa", {**LLAMA, "boft_n_butterfly_factor": 0}, "must be at least 1"),
 }
 # Fields of LoRA beside {"target_modules": ["q_proj"]}, on llama-gqa.

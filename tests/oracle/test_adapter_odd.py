@@ -65,13 +65,33 @@ def test_each_as_in_peft(checkpoints, tmp_path):
         assert (mine - wanted[0]).abs().max() <= 1e-5 * wanted.abs().max(), name
 
 
-@pytest.mark.parametrize("options", [dict(target_modules=["embed_tokens"]), dict(target_modules=["lm_head"]), dict(target_modules=["q_proj"], modules_to_save=["lm_head"])],
-                         ids=["embedding", "head", "saved-head"])
-def test_merged_into_a_tied_weight(checkpoints, options, tmp_path):
+TIED = {
+    "embedding": ("llama-tied", dict(target_modules=["embed_tokens"])),
+    "head": ("llama-tied", dict(target_modules=["lm_head"])),
+    "saved-head": ("llama-tied", dict(target_modules=["q_proj"], modules_to_save=["lm_head"])),
+    "head-and-tokens": ("llama-tied", dict(target_modules=["lm_head"], trainable_token_indices=[5, 9])),
+    "gpt2-head": ("gpt2-lm-tied", dict(target_modules=["lm_head"])),
+    # T5 has the weight four times; the file was without two of them once.
+    "t5-table": ("t5-relu", dict(target_modules=["shared", "q"])),
+    "t5-embeddings": ("t5-relu", dict(target_modules=["encoder.embed_tokens"])),
+    "t5-head": ("t5-relu", dict(target_modules=["lm_head"])),
+    "t5-head-and-tokens": ("t5-relu", dict(target_modules=["lm_head"], trainable_token_indices={"shared": [5, 9]})),
+    "bert-decoder": ("bert-mlm-tied", dict(target_modules=["decoder"])),
+    "bert-biases": ("bert-mlm-tied", dict(target_modules=["query"], bias="all")),
+    "bert-tokens": ("bert-mlm-tied", dict(target_modules=["query"], trainable_token_indices=[5, 9])),
+    "olora-head": ("llama-tied", dict(target_modules=["lm_head"], init_lora_weights="olora")),
+}
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_merged_into_a_tied_weight(checkpoints, name, tmp_path):
     """Merged and saved untied: the unmerged model's results, in graft and in transformers."""
-    checkpoint = checkpoints("llama-tied")
+    case, options = TIED[name]
+    checkpoint = checkpoints(case)
     model = made(checkpoint, "tied", options, tmp_path / "adapter")
     row = {"input_ids": torch.arange(3, 12)[None]}
+    if case.startswith("t5"):
+        row["decoder_input_ids"] = torch.arange(7, 13)[None]
     with torch.no_grad():
         want = {"logits": model(**row).logits}
     run(GRAFT, "merge", "--model", checkpoint.folder, "--adapter", tmp_path / "adapter", "--output", tmp_path / "merged")

@@ -16,6 +16,7 @@ from transformers import Trainer
 
 from adapters import noisy
 from harness import GRAFT, run, seed_of
+from recipes import RECIPES
 
 STEPS = 50
 COMPILE = {"eager": (), "graft": ("--compile", "--fullgraph")}
@@ -144,6 +145,34 @@ def test_mixed_precision(checkpoints, tmp_path, dtype, how):
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     skipped = [after < before for before, after in zip(python.scales, [*python.scales[1:], python.scales[-1]])]
     assert [line.get("skipped", False) for line in lines][:-1] == skipped[:-1]
+
+
+def methods():
+    """The first Recipe of every method that trains on a Llama; HRA in CI, whose solver has no half precision."""
+    found = {}
+    for recipe in RECIPES:
+        config = recipe.config()
+        if recipe.model == "llama-gqa" and recipe.trains and not config.is_prompt_learning and not config.is_adaption_prompt:
+            found.setdefault(config.peft_type.value, recipe)
+    for method in ("POLY", "PVERA"):  # it asks for tasks; it draws random numbers
+        found.pop(method, None)
+    return [pytest.param(recipe, id=method, marks=[] if method == "HRA" else [pytest.mark.full]) for method, recipe in found.items()]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("recipe", methods())
+def test_method_in_mixed_precision(checkpoints, tmp_path, recipe, dtype):
+    checkpoint = checkpoints("llama-gqa")
+    python = Python(checkpoint, recipe.config(), tmp_path / "adapter", recipe.noise)
+    data = tokens(6)
+    try:
+        want = python.train(data, 6, lr=1e-3, autocast=getattr(torch, dtype))
+    except RuntimeError as error:
+        pytest.skip(f"PEFT: {error}")
+    flag = "--bf16" if dtype == "bfloat16" else "--fp16"
+    for how in COMPILE.values():
+        report, _ = graft_train(checkpoint, data, tmp_path, "--learning-rate", 1e-3, flag, *python.flags, *how)
+        assert_curve(report["losses"], want, 4 * torch.finfo(getattr(torch, dtype)).eps)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt"])

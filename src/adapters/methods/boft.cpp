@@ -77,6 +77,9 @@ class Boft : public Part {
   }
 
   bool exclusive() const override { return sees_patches(); }
+  /// PEFT multiplies the rotations in the order of the adapters: the last one turns the input first.
+  bool first_inside() const override { return true; }
+  bool order_matters() const override { return true; }
 
  private:
   bool image() const { return layer().kind() == nn::LayerKind::conv2d; }

@@ -1,6 +1,7 @@
 #include "adapters/methods/hra.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "adapters/torch_init.h"
 #include "graft/error.h"
@@ -33,10 +34,12 @@ class HraPart : public Part {
 
   /// PEFT multiplies the rotations in the order of the adapters: the last one turns the input first.
   bool first_inside() const override { return true; }
+  bool order_matters() const override { return true; }
 
  protected:
   Rotation rotation() const {
-    // LAPACK knows no half precision.
+    // LAPACK knows no half precision, which autocast would make products in.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto wide = U.scalar_type() == at::kDouble ? U : U.to(at::kFloat);
     const auto narrow = [&](const at::Tensor& t) { return t.to(U.scalar_type()); };
     if (gram_schmidt_) {

@@ -123,6 +123,7 @@ LoraPart::LoraPart(const PartBuild& build) : Part(build) {
                       build.path + "\"");
   const double alpha = build.by_pattern("alpha_pattern", build.config.number("lora_alpha"));
   const auto rank = static_cast<double>(r_);
+  r_ = start_rank(build, r_);
   scaling_value_ = alpha / (build.config.boolean("use_rslora") ? std::sqrt(rank) : rank);
   dropout_ = build.config.number("lora_dropout");
   scaling_ = constant("scaling", at::scalar_tensor(scaling_value_, build.options()));
@@ -145,7 +146,9 @@ at::Tensor LoraPart::dropped(const at::Tensor& x) const { return nn::dropout(x, 
 
 at::Tensor LoraPart::norm_of_sum() const {
   const at::NoGradGuard constant;
-  return dora_norm(layer(), layer().weight.to(A.scalar_type()) + delta_weight());
+  auto weight = layer().weight.to(A.scalar_type());
+  if (elsewhere_.defined()) weight = weight - elsewhere_;
+  return dora_norm(layer(), weight + delta_weight());
 }
 
 at::Tensor LoraPart::dora_factor() const { return magnitude / norm_of_sum(); }
@@ -153,6 +156,16 @@ at::Tensor LoraPart::dora_factor() const { return magnitude / norm_of_sum(); }
 void LoraPart::take_out(const at::Tensor& a, const at::Tensor& b) {
   taken_A_ = constant("taken_A", a);
   taken_B_ = constant("taken_B", b);
+}
+
+void LoraPart::goes_with(const Taken& elsewhere) {
+  if (magnitude.defined()) elsewhere_ = constant("taken_elsewhere", at::matmul(elsewhere.b, elsewhere.a));
+}
+
+at::Tensor LoraPart::base_weight() const {
+  const auto& weight = layer().weight;
+  if (!taken_A_.defined()) return weight;
+  return (weight.to(taken_A_.scalar_type()) - product(taken_A_, taken_B_)).to(weight.scalar_type());
 }
 
 bool LoraPart::trains_b(const PartBuild& build) { return !is_mica(build.config); }

@@ -26,6 +26,9 @@ class LoraPart : public Part {
   bool can_take(const Part& other) const override;
   void take(const Part& other) override;
   bool silence() override;
+  /// DoRA scales what those before it made of the result, too.
+  bool first_inside() const override { return true; }
+  bool order_matters() const override { return magnitude.defined(); }
   NamedTensors saved() const override;
 
   /// Room for a rank; an adapter may use less.
@@ -41,6 +44,14 @@ class LoraPart : public Part {
   /// Takes b a out of the layer's weight wherever this adapter works: PiSSA and OLoRA start from what they
   /// find there, and PEFT subtracts it from the base. Here the base stays as it is.
   void take_out(const at::Tensor& a, const at::Tensor& b);
+  /// What take_out() was given; undefined for nothing.
+  struct Taken {
+    at::Tensor a, b;
+  };
+  Taken taken() const { return {taken_A_, taken_B_}; }
+  /// The weight loses that because of another layer that shares it, by a part of its own (changed_base.h).
+  void goes_with(const Taken& elsewhere);
+  at::Tensor base_weight() const override;
 
   at::Tensor A, B, B_bias, magnitude;  ///< undefined where the adapter has none
 
@@ -60,7 +71,7 @@ class LoraPart : public Part {
   at::Tensor norm_of_sum() const;
 
   at::Tensor scaling_;  // a tensor: another value is the same program
-  at::Tensor taken_A_, taken_B_;
+  at::Tensor taken_A_, taken_B_, elsewhere_;
   double dropout_ = 0;
   int64_t r_ = 0;  // in use
 

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <mutex>
 
+#include "adapters/added_weight.h"
 #include "adapters/svd.h"
 #include "adapters/torch_init.h"
 #include "graft/error.h"
@@ -30,19 +32,40 @@ int64_t pissa_rounds(const std::string& init) {
   return init.starts_with(prefix) ? std::stoll(init.substr(prefix.size())) : -1;
 }
 
-/// What PiSSA or OLoRA takes out of the base, unscaled.
+/// An embedding, which starts by noise or by nothing. A weight that is named by itself starts as a linear
+/// layer's.
+bool starts_plainly(const PartBuild& build) {
+  return build.layer.kind() == nn::LayerKind::embedding && build.parameter.empty();
+}
+
+/// What PiSSA or OLoRA start from, unscaled.
 LowRank principal_part(const LoraPart& part, const std::string& init) {
   const int64_t r = part.rank();
-  const auto weight = out_in(part.layer(), part.layer().weight).to(at::kFloat);
   if (init == "olora") {
-    // PEFT does not turn Conv1D's weight round here, whose halves then do not fit.
-    const auto [q, rest] = at::linalg_qr(weight);
+    // PEFT does not turn Conv1D's weight round here: see start_from().
+    const auto [q, rest] = at::linalg_qr(part.layer().weight.to(at::kFloat));
     return {rest.narrow(0, 0, r).contiguous(), q.narrow(1, 0, r).contiguous()};
   }
+  const auto weight = out_in(part.layer(), part.layer().weight).to(at::kFloat);
   const auto rounds = pissa_rounds(init);
   const auto [u, s, vh] = rounds >= 0 ? largest_singular(weight, r, rounds) : singular(weight);
   const auto root = (s.narrow(0, 0, r) / part.scaling()).sqrt();
   return {root.unsqueeze(1) * vh.narrow(0, 0, r), u.narrow(1, 0, r) * root};
+}
+
+/// The same, of which the base loses as much as the adapter starts with. Only OLoRA on Conv1D has the two the
+/// other way round, as in PEFT.
+LowRank take_start(LoraPart& part, const PartBuild& build, const std::string& init) {
+  const bool turned = init == "olora" && build.layer.kind() == nn::LayerKind::conv1d;
+  if (turned && build.in_features() != build.out_features())
+    build.refuse("OLoRA's halves fit it only where it has as many inputs as outputs; PiSSA's fit");
+  const auto start = principal_part(part, init);
+  const auto b = start.b * part.scaling();
+  if (turned)
+    part.take_out(b.t().contiguous(), start.a.t().contiguous());
+  else
+    part.take_out(start.a, b);
+  return start;
 }
 
 bool takes_from_base(const std::string& init) { return init.starts_with("pissa") || init == "olora"; }
@@ -104,6 +127,11 @@ std::vector<Field> lora_start_fields() {
                                           {"stable_gamma", 16}})};
 }
 
+int64_t start_rank(const PartBuild& build, int64_t r) {
+  if (!is_linear(build.layer) || !build.parameter.empty() || !starts_from_base(build.config)) return r;
+  return std::min({r, build.in_features(), build.out_features()});
+}
+
 bool starts_from_base(const AdapterConfig& config) { return takes_from_base(init_of(config)); }
 
 void check_lora_init(const AdapterConfig& config) {
@@ -130,32 +158,29 @@ void check_lora_init(const AdapterConfig& config) {
 void initialise_lora(LoraPart& part, const PartBuild& build) {
   const at::NoGradGuard no_grad;
   const auto init = init_of(build.config);
-  // A weight that is named by itself starts as a linear layer's.
-  const bool embedding = build.layer.kind() == nn::LayerKind::embedding && build.parameter.empty();
-  const bool linear =
-      build.layer.kind() == nn::LayerKind::linear || build.layer.kind() == nn::LayerKind::conv1d;
+  const bool embedding = starts_plainly(build), linear = is_linear(build.layer);
   for (const auto& data : kDataInits)
     if (init == data.name)
       throw ConfigError(
           "[lora] \"init_lora_weights\": \"" + init + "\" starts from " + std::string(data.needs) +
           ", which graft does not do: make the adapter with PEFT, save it and train it here, or "
           "start from true");
-  if (!linear && (takes_from_base(init) || init == "orthogonal"))
+  if (!linear && !embedding && (takes_from_base(init) || init == "orthogonal"))
     build.refuse("\"init_lora_weights\": \"" + init + "\" is for linear layers");
   if (embedding) {
     part.A.normal_();
     part.B.normal_();
-  } else {
-    as_torch_layer(part.A);
-    as_torch_layer(part.B);
-    if (part.B_bias.defined()) as_torch_bias(part.B_bias, part.B);
+    if (init == "mica") return minor_components(part, build);
+    if (init == "false") return;
+    // Whatever linear layers start from, embeddings start as by true.
+    part.A.zero_();
+    part.B.normal_();
+    return;
   }
+  as_torch_layer(part.A);
+  as_torch_layer(part.B);
+  if (part.B_bias.defined()) as_torch_bias(part.B_bias, part.B);
   if (init == "true" || init == "gaussian") {
-    if (embedding) {
-      part.A.zero_();
-      part.B.normal_();
-      return;
-    }
     if (init == "gaussian")
       part.A.normal_(0, 1.0 / static_cast<double>(part.rank()));
     else
@@ -167,10 +192,9 @@ void initialise_lora(LoraPart& part, const PartBuild& build) {
   } else if (init == "orthogonal") {
     orthogonal(part);
   } else if (takes_from_base(init)) {
-    const auto start = principal_part(part, init);
+    const auto start = take_start(part, build, init);
     part.A.copy_(start.a);
     part.B.copy_(start.b);
-    part.take_out(start.a, start.b * part.scaling());
   }
 }
 
@@ -185,15 +209,15 @@ void restore_lora_base(LoraPart& part, const PartBuild& build) {
           "LoRA where it was made (PEFT: path_initial_model_for_weight_conversion)");
     });
   }
-  if (!takes_from_base(init)) return;
+  if (!takes_from_base(init) || starts_plainly(build)) return;
+  if (!is_linear(build.layer)) build.refuse("\"init_lora_weights\": \"" + init + "\" is for linear layers");
   if (pissa_rounds(init) >= 0)
     throw ConfigError(
         "[adapters] an adapter made with \"" + init +
         "\" goes with a base weight that random numbers decided; save it converted to plain LoRA "
         "(PEFT: path_initial_model_for_weight_conversion) and load that");
   const at::NoGradGuard no_grad;
-  const auto start = principal_part(part, init);
-  part.take_out(start.a, start.b * part.scaling());
+  take_start(part, build, init);
 }
 
 }  // namespace graft::adapters

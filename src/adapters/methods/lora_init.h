@@ -13,6 +13,10 @@ std::vector<Field> lora_start_fields();
 /// Whether the init takes a part out of the base.
 bool starts_from_base(const AdapterConfig& config);
 
+/// Of a linear layer PiSSA and OLoRA take at most as much as it has: the factors are no larger then, whatever
+/// the rank that the scaling goes by.
+int64_t start_rank(const PartBuild& build, int64_t r);
+
 /// ConfigError for a value of `init_lora_weights` that is not known.
 void check_lora_init(const AdapterConfig& config);
 void initialise_lora(LoraPart& part, const PartBuild& build);

@@ -77,6 +77,10 @@ class Oft : public Part {
                                                                     : rotate_blocks(part, blocks)));
   }
 
+  /// An embedding's result is turned by one after the other, as other layers' input is.
+  bool first_inside() const override { return embeds(); }
+  bool order_matters() const override { return true; }
+
   void merge(Weights& weights) const override {
     if (sees_patches())
       throw UsageError("[adapters] OFT on \"" + layer().path() +

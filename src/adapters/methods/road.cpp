@@ -43,6 +43,7 @@ class RoadPart : public Part {
 
   /// PEFT turns the result by one adapter after the other.
   bool first_inside() const override { return true; }
+  bool order_matters() const override { return true; }
 
  private:
   /// y [..., out] turned: (y1, y2) becomes (c1 y1 - s1 y2, c2 y2 + s2 y1).

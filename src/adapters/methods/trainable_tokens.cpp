@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "graft/error.h"
 #include "nn/embedding.h"
+#include "support/log.h"
 
 namespace graft::adapters {
 namespace {
@@ -15,7 +17,8 @@ constexpr const char* kDelta = "trainable_tokens_delta";
 constexpr const char* kBesideAnother = "token_adapter.trainable_tokens_delta";
 
 /// Replaces rows of the weight by its own. The weight is never copied: an embedding's result is replaced
-/// where the ids are the adapter's, an output layer's in their columns.
+/// where the ids are the adapter's, an output layer's in their columns. Such an output layer loses its bias,
+/// as in PEFT, whatever the adapter trains of it.
 class TokensPart : public Part {
  public:
   TokensPart(const PartBuild& build, const std::vector<int64_t>& indices, const char* suffix)
@@ -43,9 +46,9 @@ class TokensPart : public Part {
     const auto y = next(x);
     const auto part = gate.part(x), old = gate.part(y);
     if (layer().kind() != nn::LayerKind::embedding) {
-      const auto bias = layer().bias.defined() ? layer().bias.index_select(0, index_) : at::Tensor();
-      const auto made = at::linear(part, delta.to(part.scalar_type()), bias);
-      return gate.put(y, old.index_copy(-1, index_, made.to(old.scalar_type())));
+      const auto made = at::linear(part, delta.to(part.scalar_type()));
+      const auto others = layer().bias.defined() ? old - layer().bias : old;
+      return gate.put(y, others.index_copy(-1, index_, made.to(old.scalar_type())));
     }
     const auto place = place_.index_select(0, part.flatten()).view(part.sizes());
     const auto made = at::embedding(delta, place.clamp_min(0), padding_place_).to(old.scalar_type());
@@ -54,6 +57,7 @@ class TokensPart : public Part {
 
   void merge(Weights& weights) const override {
     weights.weight = weights.weight.index_copy(0, index_, delta.to(weights.weight.scalar_type()));
+    if (weights.bias.defined()) weights.bias = at::zeros_like(weights.bias);
   }
 
   /// Two adapters may have tokens of one embedding, but not the same ones.
@@ -88,6 +92,13 @@ class TokensPart : public Part {
   }
 
   void make_tables(const PartBuild& build) {
+    if (build.layer.bias.defined()) {
+      static std::once_flag said;
+      std::call_once(said, [&] {
+        log_warning("[trainable tokens] PEFT computes \"" + build.path +
+                    "\" without its bias where an adapter has tokens of its own, and so does graft");
+      });
+    }
     const auto device = build.layer.weight.device();
     const auto index = at::tensor(indices_, at::kLong);
     index_ = constant("index", index.to(device));
@@ -118,11 +129,14 @@ std::shared_ptr<Part> method_tied_part(const PartBuild& build, const Part& embed
 
 const std::vector<std::pair<std::string_view, std::vector<std::string>>>& input_embeddings() {
   static const std::vector<std::pair<std::string_view, std::vector<std::string>>> names{
-      {"llama", {"embed_tokens"}},     {"mistral", {"embed_tokens"}}, {"qwen2", {"embed_tokens"}},
-      {"qwen3", {"embed_tokens"}},     {"gemma", {"embed_tokens"}},   {"gemma2", {"embed_tokens"}},
-      {"phi3", {"embed_tokens"}},      {"gpt_neox", {"embed_in"}},    {"bloom", {"word_embeddings"}},
-      {"falcon", {"word_embeddings"}}, {"opt", {"embed_tokens"}},     {"gpt2", {"wte"}},
-      {"bert", {"word_embeddings"}}};
+      {"llama", {"embed_tokens"}},         {"mistral", {"embed_tokens"}},
+      {"qwen2", {"embed_tokens"}},         {"qwen3", {"embed_tokens"}},
+      {"gemma", {"embed_tokens"}},         {"gemma2", {"embed_tokens"}},
+      {"phi3", {"embed_tokens"}},          {"gpt_neox", {"embed_in"}},
+      {"bloom", {"word_embeddings"}},      {"falcon", {"word_embeddings"}},
+      {"opt", {"embed_tokens"}},           {"gpt2", {"wte"}},
+      {"bert", {"word_embeddings"}},       {"roberta", {"word_embeddings"}},
+      {"distilbert", {"word_embeddings"}}, {"t5", {"shared"}}};
   return names;
 }
 

@@ -89,7 +89,7 @@ class Classifier : public Mixture {
 
   void finish(const PreTrainedModel& model) override {
     for (auto& expert : experts) {
-      expert.source->finish(model);
+      expert.source->finish(model, Adapter{.name = expert.folder, .config = expert.config});
       expert.source.reset();  // its tensors are the parts' now
     }
   }

@@ -15,5 +15,6 @@ RECIPES = [
     recipe("bert", "bert-class", target_modules=["LayerNorm"], task_type="SEQ_CLS"),
     recipe("pattern", "vit-class", target_modules=r".*layer\.1\.layernorm_(before|after)|.*\.layernorm"),
     recipe("exclude", "llama-gqa", exclude_modules=["norm"], modules_to_save=["lm_head"]),
+    recipe("batch-norm", "resnet-bottleneck", target_modules=["normalization"]),
     recipe("linear", "opt-lm-untied", target_modules=["fc1"]),
 ]

@@ -37,4 +37,24 @@ RECIPES = [
     recipe("pissa", "llama-gqa", r=4, init_lora_weights="pissa", target_modules=["q_proj", "up_proj"], tolerance=3e-5),
     recipe("olora", "llama-gqa", r=4, init_lora_weights="olora", target_modules=["q_proj", "up_proj"], tolerance=3e-5),
     recipe("orthogonal", "llama-gqa", r=4, init_lora_weights="orthogonal", target_modules=["q_proj"]),
+    # What is taken out of a weight that others share is missing there, too.
+    recipe("olora-tied-head", "llama-tied", r=4, init_lora_weights="olora", target_modules=["q_proj", "lm_head"], tolerance=3e-5),
+    recipe("pissa-tied-head", "gpt2-lm-tied", r=4, init_lora_weights="pissa", target_modules=["lm_head"], tolerance=3e-5),
+    recipe("olora-tied-head-t5", "t5-relu", r=3, init_lora_weights="olora", target_modules=["q", "lm_head"], tolerance=3e-5),
+    recipe("pissa-tied-decoder", "bert-mlm-tied", r=3, init_lora_weights="pissa", target_modules=["decoder"], tolerance=3e-5),
+    recipe("dora-pissa-tied", "llama-tied", r=3, use_dora=True, init_lora_weights="pissa", target_modules=["embed_tokens", "lm_head"], tolerance=3e-5),
+    # An embedding starts as by true, whatever linear layers start from.
+    recipe("olora-embedding", "llama-gqa", r=4, init_lora_weights="olora", target_modules=["q_proj", "embed_tokens"], tolerance=3e-5),
+    recipe("pissa-embedding-dora", "llama-gqa", r=4, use_dora=True, init_lora_weights="pissa", target_modules=["embed_tokens"]),
+    # A rank above what the layer has: its factors are smaller, and the scaling goes by the rank all the same.
+    recipe("olora-wide", "llama-gqa", r=500, lora_alpha=300, init_lora_weights="olora", target_modules=["k_proj", "down_proj"], tolerance=1e-4, noise=0.02),
+    recipe("pissa-wide", "llama-gqa", r=500, lora_alpha=300, init_lora_weights="pissa", target_modules=["k_proj"], tolerance=1e-4, noise=0.02),
+    # PEFT does not turn Conv1D's weight round here, which goes where it has as many inputs as outputs.
+    recipe("olora-conv1d", "gpt2-lm-untied", r=4, init_lora_weights="olora", target_modules=["attn.c_proj"], fan_in_fan_out=True, tolerance=3e-5),
+    # Refused once: a tied output layer's bias has two names.
+    recipe("bias-all-tied", "bert-mlm-tied", r=2, target_modules=["query"], bias="all"),
+    recipe("bias-all-untied", "bert-mlm-untied", r=2, target_modules=["query"], bias="all"),
+    recipe("bias-all-decoder", "bert-mlm-tied", r=2, target_modules=["decoder"], bias="all"),
+    recipe("bias-all-roberta", "roberta-mlm-tied", r=2, target_modules=["query"], bias="all"),
+    recipe("bias-all-t5", "t5-relu", r=2, target_modules=["q"], bias="all"),
 ]

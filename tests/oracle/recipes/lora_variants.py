@@ -40,6 +40,7 @@ RECIPES = [
     recipe("bdlora-opt", "opt-lm-untied", r=5, target_modules=["q_proj"], lora_bias=True, use_bdlora=BdLoraConfig(nblocks=5, target_modules_bd_a=["q_proj"])),
     recipe("kasa", "llama-gqa", r=4, target_modules=["q_proj", "up_proj"], kasa_config=KasaConfig(), tolerance=3e-5),
     recipe("kasa-opt", "opt-lm-untied", r=2, lora_alpha=3, target_modules=["fc1"], kasa_config=KasaConfig(beta=0.1), tolerance=3e-5),
+    recipe("kasa-tied-head", "llama-tied", r=4, target_modules=["q_proj", "lm_head"], kasa_config=KasaConfig(), tolerance=3e-5),
     recipe("monteclora", "llama-gqa", r=4, target_modules=["q_proj", "up_proj"], monteclora_config=MontecloraConfig(num_samples=3, buffer_size=2)),
     recipe("monteclora-opt", "opt-lm-untied", r=2, target_modules=["v_proj"], monteclora_config=MontecloraConfig(num_samples=2, buffer_size=2)),
     recipe("mica", "llama-gqa", r=4, init_lora_weights="mica", target_modules=["q_proj", "up_proj"]),
