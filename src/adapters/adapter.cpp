@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adapters/methods/changed_base.h"
+#include "adapters/methods/lora.h"
 #include "adapters/methods/lora_variants.h"
 #include "adapters/methods/trainable_tokens.h"
 #include "adapters/mixture.h"
@@ -242,6 +243,19 @@ void add_resized(Adapter& adapter, const PreTrainedModel& model,
 
 namespace {
 
+/// A layer that is tied to an embedding with tokens of the adapter's own: magnitudes are of which weight?
+void check_no_dora_on_tokens(const Adapter& adapter) {
+  for (const auto& tokens : adapter.parts)
+    for (const auto& each : adapter.parts)
+      if (const auto* lora = dynamic_cast<const LoraPart*>(each.part.get());
+          lora && lora->magnitude.defined() && tokens.type == kTrainableTokens &&
+          tokens.target.path == each.target.path)
+        throw ConfigError(
+            "[trainable tokens] \"" + each.target.path +
+            "\" shares its weight with the embedding whose tokens are trained: \"use_dora\" does "
+            "not go with that, in PEFT either");
+}
+
 /// PEFT's names follow its wrappers around the layer.
 BiasNames bias_names(const Adapter& adapter, const Target& target, const PreTrainedModel& model, bool adapted,
                      bool all) {
@@ -330,9 +344,15 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
   if (tied) add_tied(std::string(method.type), tied);
   add_changed_bases(*adapter, model, build);
   if (find_field(method, "trainable_token_indices") && config.has("trainable_token_indices")) {
-    for (const auto& [target, indices] : token_targets(config, model))
+    for (const auto& [target, indices] : token_targets(config, model)) {
+      if (is_adapted(target))
+        throw ConfigError("[trainable tokens] \"" + target.path +
+                          "\" is adapted by \"target_modules\" already: a layer has an adapter or tokens of "
+                          "its own, not both");
       adapter->parts.push_back({target, kTrainableTokens, tokens_part(build(target), indices)});
+    }
     add_tied(kTrainableTokens, tied_tokens_part);
+    check_no_dora_on_tokens(*adapter);
   }
   const auto saved = saved_layers(config, model);
   for (const auto& target : saved)

@@ -30,6 +30,9 @@ CASES = {
     # By the end of a name, as PEFT wraps what is to be saved: PEFT stops at a layer that has an adapter already.
     "saved-and-adapted": ("LORA", "llama-gqa", {"target_modules": ["o_proj"], "modules_to_save": ["_proj"]}, "kept whole by"),
     "saved-and-adapted-shira": ("SHIRA", "llama-gqa", {"r": 1, "target_modules": ["o_proj"], "modules_to_save": ["_proj"]}, "kept whole by"),
+    "tokens-and-adapter": ("LORA", "llama-tied", {"target_modules": ["embed_tokens"], "trainable_token_indices": [3, 5]}, "not both"),
+    "tokens-and-head": ("LORA", "llama-tied", {"target_modules": ["lm_head"], "trainable_token_indices": {"lm_head": [3, 5]}}, "not both"),
+    "tokens-and-dora": ("LORA", "llama-tied", {"target_modules": ["lm_head"], "use_dora": True, "trainable_token_indices": [3, 5]}, "does not go with that"),
     "boft-no-factor": ("BOFT", "llama-gqa", {**LLAMA, "boft_n_butterfly_factor": 0}, "must be at least 1"),
 }
 # Fields of LoRA beside {"target_modules": ["q_proj"]}, on llama-gqa.

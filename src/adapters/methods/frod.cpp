@@ -193,7 +193,7 @@ class FrodPart : public AddedWeight {
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     const auto in = nn::dropout(cast_to(gate.part(x), l_), dropout_, is_training());
-    const auto inner = at::matmul(in, cast_to(V_, l_));
+    const auto inner = cast_to(at::matmul(in, cast_to(V_, l_)), l_);  // autocast makes it narrower
     auto made = inner * l_;
     if (s_.numel() > 0) made = made + sparse_linear(inner, columns_, starts_, s_.index_select(0, order_));
     const auto base = cast_to(out_in(layer(), layer().weight), l_);
