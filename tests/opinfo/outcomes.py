@@ -14,7 +14,7 @@ import programs
 DRIVER = programs.BUILD / "tests" / "opinfo_driver"
 EXPORT = Path(__file__).with_name("export.py")
 KINDS = ("passed", "external", "refused", "wrong", "crashed", "eager")
-SOME = 1000  # samples of the test that runs by default
+SOME = 400  # samples of the test that runs by default
 # What docs/operators.md lists, and which outcomes an operator of each list may have.
 LISTS = {"In generated kernels": {"passed", "refused"},
          "In generated kernels for some samples, with calls of ATen for others": {"passed", "external", "refused"},
