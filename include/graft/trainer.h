@@ -211,7 +211,8 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  /// With `resume` continues from the last whole checkpoint in output_dir, or starts where there is none.
+  /// With `resume` continues from the last whole checkpoint in output_dir, or starts where there are no
+  /// checkpoints yet. Error where there are some and none of them is whole.
   /// IoError while another process trains into the same folder; UsageError for a checkpoint of another base
   /// model.
   TrainOutput train(bool resume = false);

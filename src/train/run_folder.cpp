@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <variant>
 
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
@@ -40,17 +42,22 @@ ordered_json to_json(const TrainingStep& step) {
   return line;
 }
 
+/// JSON has no word for infinity, which a perplexity may be: it is null there.
+double number_in(const json& value) {
+  return value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
+}
+
 TrainingStep from_json(const json& line, int64_t max_steps) {
   TrainingStep step{.step = line.at("step"),
                     .max_steps = max_steps,
                     .epoch = line.at("epoch"),
-                    .loss = line.at("loss"),
+                    .loss = number_in(line.at("loss")),
                     .learning_rate = line.at("learning_rate"),
                     .tokens = line.at("tokens"),
                     .seconds = line.at("seconds"),
                     .compute_seconds = line.value("compute_seconds", 0.0)};
   const auto number = [&](const char* name) {
-    return line.contains(name) ? std::optional(line[name].get<double>()) : std::nullopt;
+    return line.contains(name) ? std::optional(number_in(line[name])) : std::nullopt;
   };
   step.grad_norm = number("grad_norm");
   step.skipped = line.value("skipped", false);
@@ -62,11 +69,61 @@ TrainingStep from_json(const json& line, int64_t max_steps) {
   return step;
 }
 
+/// A field of trainer_state.json, and what it holds.
+struct StateField {
+  const char* name;
+  bool (*fits)(const json&);
+  const char* kind;
+};
+
+bool is_count(const json& value) { return value.is_number_unsigned(); }
+bool is_number(const json& value) { return value.is_number() || value.is_null(); }
+bool is_object(const json& value) { return value.is_object(); }
+bool is_list(const json& value) { return value.is_array(); }
+
+/// What is wrong with the first field that does not hold what it should; empty: nothing.
+std::string wrong_field(const json& object, const std::vector<StateField>& fields) {
+  for (const auto& [name, fits, kind] : fields) {
+    const auto found = object.find(name);
+    if (found == object.end()) return "has no \"" + std::string(name) + '"';
+    if (!fits(*found)) return "has a \"" + std::string(name) + "\" that is no " + kind;
+  }
+  return "";
+}
+
+/// Why trainer_state.json is none that graft has written; empty: it is.
+std::string wrong_state(const json& state) {
+  if (!state.is_object()) return "holds no JSON object";
+  static const std::vector<StateField> fields{{"files", is_object, "list of files with their sizes"},
+                                              {"global_step", is_count, "number of steps"},
+                                              {"max_steps", is_count, "number of steps"},
+                                              {"arguments", is_object, "object"},
+                                              {"log_history", is_list, "list"}};
+  static const std::vector<StateField> of_step{
+      {"step", is_count, "number of a step"}, {"epoch", is_number, "number"},
+      {"loss", is_number, "number"},          {"learning_rate", is_number, "number"},
+      {"tokens", is_count, "count"},          {"seconds", is_number, "number"}};
+  if (auto wrong = wrong_field(state, fields); !wrong.empty()) return wrong;
+  for (const auto& [name, bytes] : state["files"].items())
+    if (!is_count(bytes)) return "has no size for " + name;
+  for (const auto& line : state["log_history"]) {
+    if (!line.is_object()) return "has a step in \"log_history\" that is no object";
+    if (auto wrong = wrong_field(line, of_step); !wrong.empty())
+      return "has a step in \"log_history\" that " + wrong;
+  }
+  return "";
+}
+
 /// The checkpoint, if all of it is there; else why not.
 std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
+  const auto not_ours = [](const std::string& what) {
+    return std::string(kState) + " " + what + ": it is not as graft wrote it";
+  };
   try {
+    if (!fs::exists(dir / kState)) return std::string(kState) + " is missing";
     const auto state = io::read_json_file(dir / kState);
-    for (const auto& [name, bytes] : state.at("files").items()) {
+    if (const auto wrong = wrong_state(state); !wrong.empty()) return not_ours(wrong);
+    for (const auto& [name, bytes] : state["files"].items()) {
       std::error_code error;
       if (const auto size = fs::file_size(dir / name, error); error || size != bytes.get<uint64_t>())
         return name + " is missing or incomplete";
@@ -78,8 +135,8 @@ std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
     return run;
   } catch (const Error& error) {
     return std::string(error.what());
-  } catch (const json::exception& error) {
-    return std::string(kState) + " is not graft's: " + error.what();
+  } catch (const json::exception&) {
+    return not_ours("has values of other kinds");
   }
 }
 
@@ -123,13 +180,21 @@ std::vector<std::pair<int64_t, fs::path>> RunFolder::checkpoints() const {
 
 std::optional<SavedRun> RunFolder::last() const {
   auto all = checkpoints();
+  std::vector<std::pair<fs::path, std::string>> broken;
   for (auto at = all.rbegin(); at != all.rend(); ++at) {
     auto run = read(at->second, at->first);
-    if (auto* whole = std::get_if<SavedRun>(&run)) return std::move(*whole);
-    log_warning("[train] " + at->second.string() +
-                " is not whole and is passed over: " + std::get<std::string>(run));
+    if (auto* whole = std::get_if<SavedRun>(&run)) {
+      for (const auto& [path, why] : broken)
+        log_warning("[train] " + path.string() + " is not whole and is passed over: " + why);
+      return std::move(*whole);
+    }
+    broken.emplace_back(at->second, std::get<std::string>(run));
   }
-  return {};
+  if (broken.empty()) return {};
+  std::string listed;
+  for (const auto& [path, why] : broken) listed += "; " + path.filename().string() + ": " + why;
+  throw Error("[train] no checkpoint in " + dir_.string() + " is whole" + listed +
+              ". Bring a whole one back, or remove them to begin at the first step");
 }
 
 void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const RunIdentity& identity,

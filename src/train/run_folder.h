@@ -35,7 +35,8 @@ class RunFolder {
   /// looks does nothing of that.
   explicit RunFolder(std::filesystem::path dir, bool writes = true);
 
-  /// The last whole checkpoint; others are passed over with a warning.
+  /// The last whole checkpoint, none where there are no checkpoints; later ones that are not whole are passed
+  /// over with a warning. Error that says what is wrong with each where there are some and none is whole.
   std::optional<SavedRun> last() const;
   bool has_checkpoints() const { return !checkpoints().empty(); }
   /// `write` puts the tensors into the folder it is given.

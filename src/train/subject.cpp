@@ -100,6 +100,11 @@ class Adapters : public Subject {
   /// products round by that. AdaLoRA's file has only the ranks of the moment: training continues with all of
   /// them, which are in unsaved().
   void load_to_resume(const fs::path& dir) override {
+    if (fs::exists(dir / "config.json"))
+      throw UsageError(
+          "[train] " + dir.string() +
+          " is of a run that trained the whole model, and this one trains an adapter: resume with "
+          "--full, or begin a new run in another folder");
     for (const auto& [name, from] : folders(dir))
       if (!allocates(name) && !copy_from(from, name)) peft_->hotswap_adapter(from, name);
   }
@@ -201,6 +206,14 @@ class WholeModel : public Subject {
     for (const auto& item : model_->named_buffers()) tensors.emplace_back(item.key(), item.value());
     const at::NoGradGuard no_grad;
     for (auto& [path, tensor] : tensors) tensor.copy_(tensor_at(architecture, checkpoint, path));
+  }
+  void load_to_resume(const fs::path& dir) override {
+    if (!fs::exists(dir / "config.json"))
+      throw UsageError(
+          "[train] " + dir.string() +
+          " is of a run that trained an adapter, and this one trains the whole model: resume with "
+          "the adapter's configuration, or begin a new run in another folder");
+    load(dir);
   }
 
  private:

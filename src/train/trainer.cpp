@@ -218,7 +218,7 @@ struct Trainer::Impl {
         log = saved->log;
       } else if (group->is_main()) {
         log_warning("[train] " + args.output_dir.string() +
-                    " has no whole checkpoint to resume from: the run starts at the beginning");
+                    " has no checkpoint to resume from yet: the run starts at the beginning");
       }
     } else if (folder->has_checkpoints()) {
       throw UsageError("[train] " + args.output_dir.string() +

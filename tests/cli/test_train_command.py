@@ -138,7 +138,7 @@ def test_a_folder_of_another_run_is_not_overwritten(train):
 
 def test_resume_without_a_checkpoint_starts(train):
     done = train(*train.tokens(), "--resume")
-    assert done.returncode == 0 and "starts at the beginning" in done.stderr
+    assert done.returncode == 0 and "has no checkpoint to resume from yet: the run starts at the beginning" in done.stderr
 
 
 def test_the_same_seed_gives_the_same_adapter(train):

@@ -194,3 +194,90 @@ def test_what_differs_is_said(train):  # noqa: F811
     config.write_text('{"peft_type": "LORA", "r": 4, "target_modules": ["v_proj"]}')
     fails(train("--adapter-config", config, "--tokens", train.models / "tokens.safetensors", "--resume"), 1,
           '"r" is 4 and was 2, "target_modules" is ["v_proj"] and was ["q_proj"]')
+
+
+# Each argument that makes another run, with what is said of it.
+OTHERS = {
+    "learning_rate": (("--learning-rate", 0.25), "0.25 and was 5e-05"), "lr_scheduler_type": (("--lr-scheduler-type", "cosine"), '"cosine" and was "linear"'),
+    "warmup_steps": (("--warmup-steps", 2), "2.0 and was 0.0"), "optim": (("--optim", "sgd"), '"sgd" and was "adamw_torch_fused"'),
+    "weight_decay": (("--weight-decay", 0.5), "0.5 and was 0.0"), "max_grad_norm": (("--max-grad-norm", 3), "3.0 and was 1.0"),
+    "max_steps": (("--max-steps", 5), "5 and was 6"), "gradient_accumulation_steps": (("--gradient-accumulation-steps", 2), "2 and was 1"),
+    "bf16": (("--bf16",), "true and was false"), "seed": (("--seed", 7), "7 and was 42"), "loraplus_lr_ratio": (("--loraplus-lr-ratio", 4), "4.0 and was null"), "loraplus_lr_embedding": (("--loraplus-lr-embedding", 0.5), "0.5 and was 1e-06"),
+    "adam_beta1": (("--adam-beta1", 0.5), "0.5 and was 0.9"), "adam_beta2": (("--adam-beta2", 0.5), "0.5 and was 0.999"),
+    "adam_epsilon": (("--adam-epsilon", 0.5), "0.5 and was 1e-08"), "fp16": (("--fp16",), "true and was false"),
+}
+
+
+def test_every_argument_that_differs_is_named(train):  # noqa: F811
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    kept = set(json.loads((train.out / "checkpoint-6" / "trainer_state.json").read_text())["arguments"])
+    assert kept - OTHERS.keys() == {"batches_per_epoch", "first_batch"}  # of the data: test_what_differs_is_said
+    for name, (flags, words) in OTHERS.items():
+        done = train(*train.tokens(), "--resume", *flags)
+        assert f"{name} is {words} in the run that is resumed" in done.stderr, done.stderr
+
+
+def state_of(train, step):  # noqa: F811
+    return train.out / f"checkpoint-{step}" / "trainer_state.json"
+
+
+def changed(path, **fields):
+    state = {key: value for key, value in (json.loads(path.read_text()) | fields).items() if value is not None}
+    path.write_text(json.dumps(state))
+
+
+# How a checkpoint is spoilt, and what is said of it: in words, none of them a parser's.
+DAMAGE = {
+    "short": (lambda path: (path.parent / "optimizer.safetensors").write_bytes(b"x"), "optimizer.safetensors is missing or incomplete"),
+    "no weights": (lambda path: (path.parent / "adapter_model.safetensors").unlink(), "adapter_model.safetensors is missing or incomplete"),
+    "no state": (lambda path: path.unlink(), "trainer_state.json is missing"),
+    "half a state": (lambda path: path.write_text(path.read_text()[:40]), "trainer_state.json"),
+    "a list": (lambda path: path.write_text("[1]"), "trainer_state.json holds no JSON object: it is not as graft wrote it"),
+    "another program's": (lambda path: path.write_text('{"global_step": 6, "log_history": []}'), 'trainer_state.json has no "files": it is not as graft wrote it'),
+    "a text for a number": (lambda path: changed(path, global_step="6"), 'has a "global_step" that is no number of steps'),
+    "no arguments": (lambda path: changed(path, arguments=None), 'has no "arguments"'),
+    "sizes": (lambda path: changed(path, files={"x": "many"}), "has no size for x"),
+    "a step": (lambda path: changed(path, log_history=[{"step": 1}]), 'has a step in "log_history" that has no "epoch"'),
+    "a base": (lambda path: changed(path, base_model=5), "has values of other kinds"),
+    "another step": (lambda path: changed(path, global_step=5), "it says that it is of another step"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_checkpoints(train, how):  # noqa: F811
+    """The last one is passed over with its reason; where none is left the run does not begin again by itself."""
+    damage, words = DAMAGE[how]
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    damage(state_of(train, 6))
+    done = train(*train.tokens(), "--resume", "--save-steps", 3)
+    assert done.returncode == 0 and "resumed after step 3 of 6" in done.stderr, done.stderr
+    assert "checkpoint-6 is not whole and is passed over: " in done.stderr and words in done.stderr, done.stderr
+    for step in (3, 6):
+        damage(state_of(train, step))
+    if how == "another step":  # is a whole one of step 5
+        return
+    before = (train.out / "adapter_model.safetensors").read_bytes()
+    done = train(*train.tokens(), "--resume")
+    fails(done, 1, "no checkpoint in", "is whole; checkpoint-6: ", "; checkpoint-3: ", words, "remove them to begin at the first step")
+    assert "json" not in done.stderr.replace("trainer_state.json", "").lower().replace("json object", "") or how == "half a state", done.stderr
+    assert (train.out / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_a_run_that_is_complete(train):  # noqa: F811
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    whole = (train.out / "adapter_model.safetensors").read_bytes()
+    done = train(*train.tokens(), "--resume")
+    assert done.returncode == 0 and "resumed after step 6 of 6\nthe run is complete: nothing is left to train" in done.stderr, done.stderr
+    assert "trained 6 steps" in done.stdout and (train.out / "adapter_model.safetensors").read_bytes() == whole
+    done = train(*train.tokens(), "--resume", "--max-steps", 4)
+    assert done.returncode == 0 and "the run is complete" in done.stderr and "max_steps is 4 and was 6" in done.stderr, done.stderr
+    done = train(*train.tokens(), "--resume", "--max-steps", 8)
+    assert done.returncode == 0 and "the run is complete" not in done.stderr and "trained 8 steps" in done.stdout, done.stderr
+
+
+def test_an_adapter_and_a_whole_model_are_different_runs(train):  # noqa: F811
+    assert train(*train.tokens(), "--save-steps", 3).returncode == 0
+    fails(train("--full", "--tokens", train.models / "tokens.safetensors", "--resume"), 1, "checkpoint-6 is of a run that trained an adapter")
+    shutil.rmtree(train.out)
+    assert train("--full", "--tokens", train.models / "tokens.safetensors", "--save-steps", 3).returncode == 0
+    fails(train(*train.tokens(), "--resume"), 1, "checkpoint-6 is of a run that trained the whole model", "--full")

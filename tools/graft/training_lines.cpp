@@ -30,9 +30,13 @@ std::string evaluation(const TrainingStep& step, bool is_best) {
 TrainingLines::TrainingLines(int64_t every) : every_(every), redrawn_(every == 0 && isatty(STDERR_FILENO)) {}
 
 void TrainingLines::on_train_begin(const TrainerState& state, TrainerControl&) {
-  if (state.global_step > 0)
-    std::fprintf(stderr, "resumed after step %lld of %lld\n", static_cast<long long>(state.global_step),
-                 static_cast<long long>(state.max_steps));
+  if (state.global_step == 0) return;
+  std::fprintf(stderr, "resumed after step %lld of %lld\n", static_cast<long long>(state.global_step),
+               static_cast<long long>(state.max_steps));
+  if (state.global_step >= state.max_steps)
+    std::fprintf(stderr,
+                 "the run is complete: nothing is left to train; a larger --max-steps or --num-train-epochs "
+                 "goes on\n");
 }
 
 bool TrainingLines::is_time(const TrainingStep& step) {
