@@ -2,7 +2,9 @@
 """Documentation that stays true: links, no paths of one machine, a changelog, documented variables, commands and code that can be run.
 
 A code block under a line <!-- file PATH --> is the text of that file, which is built and tested, without the comment at its top.
---list-commands prints, as JSON, the ```sh blocks of README.md and docs/ under a line <!-- run -->; a test executes them.
+Every ```sh block of README.md and docs/ stands under a line that says how a test runs it: <!-- run -->, in the repository; <!-- run among samples -->,
+in a folder with a small model, adapters and data (tests/cli/samples.py); or <!-- not run: REASON -->, with one of the reasons below.
+--list-commands prints them as JSON.
 """
 import json
 import re
@@ -23,7 +25,8 @@ PRIVATE = (
 NOT_SEARCHED = (".png", ".jpg", ".gif", ".ico", ".safetensors", ".bin", ".gguf", ".pt", ".zip", ".gz", ".pdf")
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\s*\[[^\]]+\]:\s+(\S+)")
 ENV_TABLE = re.compile(r"src/support/env\w*\.(?:h|cpp|def)$")
-RUN_MARK = "<!-- run -->"
+RUN_MARK = re.compile(r"<!-- (run|run among samples|not run: (.*)) -->$")
+REASONS = ("sets up the machine", "all that CI does", "hours", "fetches and builds another program", "needs several machines or GPUs")
 FILE_MARK = re.compile(r"<!-- file (\S+) -->\s*$")
 
 
@@ -101,23 +104,33 @@ def pages(root):
 
 
 def commands(root):
-    """The marked blocks: [{file, line of the first command, command}]."""
+    """The sh blocks: [{file, line of the first command, command, how}]; "how" is the mark's text, None where there is none."""
     found = []
     for name in pages(root):
         lines = read(root / name).splitlines()
-        for index, line in enumerate(lines[:-1]):
-            if line.strip() == RUN_MARK and re.match(r"```(sh|bash)\s*$", lines[index + 1]):
-                found.append({"file": name, "line": index + 3, "command": "\n".join(block_after(lines, index + 1))})
+        for index, line in enumerate(lines):
+            if not re.match(r"```(sh|bash)\s*$", line):
+                continue
+            mark = RUN_MARK.match(lines[index - 1].strip()) if index else None
+            command = "\n".join(block_after(lines, index))
+            found.append({"file": name, "line": index + 2, "command": command, "how": mark[1] if mark else None})
     return found
 
 
 def check_marks(root, report):
-    """A mark that stands over no sh block would silently run nothing."""
-    blocks = {(block["file"], block["line"] - 2) for block in commands(root)}
+    """Every block says how it is run, and a mark that stands over no sh block would silently run nothing."""
+    blocks = commands(root)
+    under = {(block["file"], block["line"] - 2) for block in blocks}
+    for block in blocks:
+        if block["how"] is None:
+            report.error(block["file"], block["line"] - 1, "no test runs these commands; put <!-- run -->, <!-- run among samples --> or <!-- not run: REASON --> above")
     for name in pages(root):
         for number, line in enumerate(read(root / name).splitlines(), 1):
-            if line.strip() == RUN_MARK and (name, number) not in blocks:
-                report.error(name, number, f"{RUN_MARK} is not directly above a ```sh block; move it there")
+            mark = RUN_MARK.match(line.strip())
+            if mark and (name, number) not in under:
+                report.error(name, number, f"{mark[0]} is not directly above a ```sh block; move it there")
+            elif mark and mark[2] is not None and mark[2] not in REASONS:
+                report.error(name, number, f"{mark[2]!r} is none of the reasons not to run commands: {', '.join(REASONS)}")
 
 
 def check_code(root, name, report):
@@ -141,7 +154,7 @@ def check_code(root, name, report):
 
 def main():
     options = parser(__doc__)
-    options.add_argument("--list-commands", action="store_true", help="print the README's runnable blocks as JSON")
+    options.add_argument("--list-commands", action="store_true", help="print the blocks of commands as JSON")
     args = options.parse_args()
     if args.list_commands:
         print(json.dumps(commands(args.root), indent=2))

@@ -135,7 +135,10 @@ DOC_FAULTS = {
     "index": ("a.sh", "pip --index-url=" + "https://pip.corp/simple\n", "a package index of one network"),
     "no unreleased": ("CHANGELOG.md", "# Changelog\n\n## 1.0\n", "CHANGELOG.md:1: there is no section ## Unreleased"),
     "variable": ("src/support/env.cpp", '\n{"GRAFT_X", 1}\n', "src/support/env.cpp:2: GRAFT_X is in no .md file"),
-    "mark": ("README.md", "<!-- run -->\n\n```sh\n```\n", "README.md:1: <!-- run --> is not directly above"),
+    "mark": ("README.md", "<!-- run -->\n\n```text\n```\n", "README.md:1: <!-- run --> is not directly above"),
+    "unmarked": ("docs/a.md", "\n```sh\nls\n```\n", "docs/a.md:2: no test runs these commands"),
+    "no reason": ("docs/a.md", "<!-- not run: tired -->\n```sh\nls\n```\n", "docs/a.md:1: 'tired' is none of the reasons"),
+    "a reason": ("docs/a.md", "<!-- not run: hours -->\n```sh\nls\n```\n", None),
     "other code": ("a.md", "<!-- file CHANGELOG.md -->\n```\nold\n```\n", "a.md:1: the code below is not that of CHANGELOG.md"),
     "code of no file": ("a.md", "<!-- file gone.cpp -->\n```\n```\n", "a.md:1: there is no file gone.cpp"),
     "no code": ("a.md", "<!-- file CHANGELOG.md -->\n\n```\n```\n", "is not directly above a code block"),
@@ -160,11 +163,13 @@ def test_no_changelog(tmp_path):
 
 
 def test_list_commands(tmp_path):
-    text = "a\n```sh\nnot this\n```\n<!-- run -->\n```sh\nmake one\nmake two\n```\n<!-- run -->\n```bash\nthree\n```\n"
-    make(tmp_path, {"README.md": text, "docs/a.md": "<!-- run -->\n```sh\nfour\n```\n", "other.md": "<!-- run -->\n```sh\nfive\n```\n"})
+    text = "a\n```sh\nnot this\n```\n<!-- run -->\n```sh\nmake one\nmake two\n```\n<!-- run among samples -->\n```bash\nthree\n```\n"
+    make(tmp_path, {"README.md": text, "docs/a.md": "<!-- not run: hours -->\n```sh\nfour\n```\n", "other.md": "<!-- run -->\n```sh\nfive\n```\n"})
     status, output = run("check_docs", tmp_path, "--list-commands")
     blocks = [tuple(block.values()) for block in json.loads(output)]
-    assert status == 0 and sorted(blocks) == [("README.md", 7, "make one\nmake two"), ("README.md", 12, "three"), ("docs/a.md", 3, "four")]
+    wanted = [("README.md", 3, "not this", None), ("README.md", 7, "make one\nmake two", "run"), ("README.md", 12, "three", "run among samples"),
+              ("docs/a.md", 3, "four", "not run: hours")]
+    assert status == 0 and sorted(blocks, key=str) == sorted(wanted, key=str)
 
 
 needs_clang = pytest.mark.skipif(not shutil.which("clang-tidy-19"), reason="clang 19 is not installed")
