@@ -16,7 +16,6 @@
 #include "graft/error.h"
 #include "io/format/hub_cache.h"
 #include "support/log.h"
-#include "support/regex.h"
 
 namespace graft::adapters {
 namespace {
@@ -46,9 +45,10 @@ void warn_of_idle_patterns(const AdapterConfig& config, const Method& method,
     const auto* known = find_field(method, field);
     if (!known || !known->fallback.is_object()) continue;
     for (const auto& [pattern, value] : config.pattern(field)) {
-      const Regex regex("(.*\\.)?(" + pattern + ")$", std::string("[adapters] \"") + field + "\"");
-      if (std::none_of(layers.begin(), layers.end(),
-                       [&](const Target& target) { return regex.matches_start(target.path); }))
+      const auto means = [&, &key = pattern](const Target& target) {
+        return pattern_means(config, field, key, target.path);
+      };
+      if (std::none_of(layers.begin(), layers.end(), means))
         log_warning("[adapters] \"" + std::string(field) + "\": \"" + pattern +
                     "\" matches no adapted layer and has no effect");
     }
@@ -329,7 +329,7 @@ std::unique_ptr<Adapter> build_adapter(const std::string& name, const AdapterCon
     add_tied("trainable_tokens", tied_tokens_part);
   }
   if (ties) check_tying(*adapter, model);
-  if (auto* mixture = as_mixture(adapter->shared)) mixture->finish(model);
+  if (adapter->shared) adapter->shared->finish(model);
   return adapter;
 }
 

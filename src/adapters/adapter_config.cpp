@@ -190,7 +190,9 @@ AdapterConfig AdapterConfig::from_pretrained(const std::filesystem::path& given)
   if (!std::filesystem::exists(path))
     throw IoError("[adapters] there is no " + path.string() +
                   ": an adapter's folder holds adapter_config.json and adapter_model.safetensors");
-  return from_values(std::make_shared<State>(path.string(), io::read_ordered_json_file(path)));
+  const auto config = from_values(std::make_shared<State>(path.string(), io::read_ordered_json_file(path)));
+  const auto& method = *config.state_->method;
+  return method.located ? method.located(config, path) : config;
 }
 
 const std::string& AdapterConfig::peft_type() const { return state_->type; }

@@ -13,7 +13,6 @@
 #include "adapters/peft_state.h"
 #include "graft/error.h"
 #include "support/log.h"
-#include "support/regex.h"
 
 namespace graft::adapters {
 namespace {
@@ -50,16 +49,8 @@ struct Layer {
   bool transposed = false;
 };
 
-double by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path,
-                  double fallback) {
-  for (const auto& [pattern, value] : config.pattern(field))
-    if (Regex("(.*\\.)?(" + pattern + ")$", "[adapters] \"" + std::string(field) + "\"").matches_start(path))
-      return value;
-  return fallback;
-}
-
 double scaling_at(const AdapterConfig& config, const std::string& path, int64_t rank) {
-  const double alpha = by_pattern(config, "alpha_pattern", path, config.number("lora_alpha"));
+  const double alpha = value_by_pattern(config, "alpha_pattern", path, config.number("lora_alpha"));
   const auto r = static_cast<double>(rank);
   return alpha / (config.boolean("use_rslora") ? std::sqrt(r) : r);
 }
@@ -76,7 +67,8 @@ void check(const WeightedSource& source) {
   if (source.config.has("modules_to_save")) refuse("has \"modules_to_save\"");
   for (const char* field : {"alora_invocation_tokens", "target_parameters"})
     if (source.config.has(field)) refuse("has \"" + std::string(field) + '"');
-  for (const char* field : {"use_bdlora", "kasa_config", "velora_config", "monteclora_config"})
+  for (const char* field :
+       {"use_bdlora", "kasa_config", "velora_config", "monteclora_config", "arrow_config"})
     if (source.config.is_object(field)) refuse("has \"" + std::string(field) + '"');
   const bool on_embedding = std::any_of(source.tensors.begin(), source.tensors.end(), [](const auto& each) {
     return each.first.ends_with("lora_embedding_A");

@@ -1,6 +1,7 @@
 // The methods: one row each, in registry.cpp.
 #pragma once
 #include <algorithm>
+#include <filesystem>
 
 #include "adapters/part.h"
 #include "adapters/schema.h"
@@ -33,6 +34,8 @@ struct Method {
   std::vector<std::pair<std::string_view, std::vector<std::string>>> default_targets = {};
   /// It goes on all linear layers of model types that are not among them.
   bool all_linear_by_default = false;
+  /// Fills in the layers that other adapters' files decide, before those defaults; null: none.
+  AdapterConfig (*targets)(const AdapterConfig&) = nullptr;
   /// ConfigError for fields that contradict each other.
   void (*check)(const AdapterConfig&) = nullptr;
   /// Fills in what depends on the model's type, beside the targets, and what the adapter's tensors decide.
@@ -56,7 +59,14 @@ struct Method {
   std::shared_ptr<Mixture> (*mixture)(const AdapterConfig&, const PreTrainedModel&,
                                       const std::vector<Target>& layers, TensorSource&) = nullptr;
 
+  /// How PEFT has the keys of fields such as "block_size_pattern" match paths: after a dot, so that one that
+  /// begins with "^" never does and the halves of "a|b" stand alone; else whole ends of paths.
+  bool patterns_after_dot = false;
+
   Draws (*draws)(const AdapterConfig&) = nullptr;  ///< null: never
+  /// Makes what a configuration that was read from `path` says of its place hold anywhere; null: it says
+  /// nothing of that.
+  AdapterConfig (*located)(const AdapterConfig&, const std::filesystem::path& path) = nullptr;
   /// It asks for `task_ids`.
   bool takes_tasks = false;
 

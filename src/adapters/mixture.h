@@ -10,8 +10,6 @@ class Mixture : public Shared {
   /// What each token takes of each expert on each layer, [batch, tokens, layers, experts]; `hidden` is the
   /// base's last hidden state, [batch, tokens, width].
   virtual at::Tensor shares(const at::Tensor& hidden) const = 0;
-  /// All parts are there. FormatError for experts' files that do not fit.
-  virtual void finish(const PreTrainedModel& model) = 0;
 };
 
 /// Null for an adapter of another method.

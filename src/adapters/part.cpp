@@ -5,12 +5,23 @@
 #include <algorithm>
 #include <typeinfo>
 
+#include "adapters/method.h"
 #include "graft/error.h"
 #include "nn/conv.h"
 #include "support/host.h"
 #include "support/regex.h"
 
 namespace graft::adapters {
+namespace {
+
+bool pattern_matches(const AdapterConfig& config, std::string_view field, const std::string& key,
+                     const std::string& path) {
+  const auto pattern =
+      find_method(config.peft_type()).patterns_after_dot ? ".*\\." + key + "$" : "(.*\\.)?(" + key + ")$";
+  return Regex(pattern, "[adapters] \"" + std::string(field) + "\"").matches_start(path);
+}
+
+}  // namespace
 
 NamedTensors Shared::saved() const {
   NamedTensors tensors;
@@ -42,12 +53,23 @@ std::string PartBuild::key(std::string_view suffix) const {
   return std::string(root) + path + "." + std::string(suffix);
 }
 
-double PartBuild::by_pattern(std::string_view field, double fallback) const {
-  for (const auto& [pattern, value] : config.pattern(field))
-    if (Regex("(.*\\.)?(" + pattern + ")$", "[adapters] \"" + std::string(field) + "\"")
-            .matches_start(path + std::string(parameter)))
-      return value;
+bool pattern_means(const AdapterConfig& config, std::string_view field, const std::string& key,
+                   const std::string& path) {
+  return key == path || pattern_matches(config, field, key, path);
+}
+
+double value_by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path,
+                        double fallback) {
+  const auto all = config.pattern(field);
+  for (const auto& [key, value] : all)
+    if (pattern_matches(config, field, key, path)) return value;
+  for (const auto& [key, value] : all)
+    if (key == path) return value;
   return fallback;
+}
+
+double PartBuild::by_pattern(std::string_view field, double fallback) const {
+  return value_by_pattern(config, field, path + std::string(parameter), fallback);
 }
 
 void PartBuild::refuse(const std::string& why) const {

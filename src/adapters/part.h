@@ -27,6 +27,8 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
   virtual bool has_penalty() const { return false; }
   /// What belongs into the adapter's file.
   virtual NamedTensors saved() const;
+  /// All parts are there. FormatError for files beside the adapter's own that do not fit.
+  virtual void finish(const PreTrainedModel& /*model*/) {}
 };
 
 /// Where an adapter's tensors come from: its file, or nowhere when it is made fresh.
@@ -70,6 +72,13 @@ struct PartBuild {
   /// ConfigError: this method cannot be put on this layer.
   [[noreturn]] void refuse(const std::string& why = "") const;
 };
+
+/// Whether a key of a field such as rank_pattern means the layer at `path`, as PEFT has it for this method.
+bool pattern_means(const AdapterConfig& config, std::string_view field, const std::string& key,
+                   const std::string& path);
+/// What such a field has for the layer, or the fallback.
+double value_by_pattern(const AdapterConfig& config, std::string_view field, const std::string& path,
+                        double fallback);
 
 /// The layer without the adapter at hand: the layer itself, with those adapters that come before.
 using Next = std::function<at::Tensor(const at::Tensor&)>;

@@ -54,6 +54,15 @@ json value_of(const std::optional<KasaConfig>& config) {
   if (!config) return {};
   return {{"beta", config->beta}, {"gamma", config->gamma}};
 }
+json value_of(const std::optional<ArrowConfig>& config) {
+  if (!config) return {};
+  return {{"top_k", config->top_k},
+          {"router_temperature", config->router_temperature},
+          {"use_gks", config->use_gks},
+          {"task_adapter_names", config->task_adapter_names},
+          {"gks_adapter_names", config->gks_adapter_names},
+          {"rng_seed", config->rng_seed ? json(*config->rng_seed) : json()}};
+}
 template <class T>
 json value_of(const std::vector<T>& list) {
   return list.empty() ? json() : json(list);
@@ -87,7 +96,7 @@ GRAFT_CONFIG(LoraConfig, "LORA", r, target_modules, exclude_modules, lora_alpha,
              use_rslora, use_dora, lora_bias, fan_in_fan_out, init_lora_weights, rank_pattern, alpha_pattern,
              layers_to_transform, layers_pattern, modules_to_save, task_type, trainable_token_indices,
              ensure_weight_tying, alora_invocation_tokens, target_parameters, layer_replication, use_bdlora,
-             velora_config, kasa_config, use_qalora, qalora_group_size)
+             velora_config, kasa_config, arrow_config, use_qalora, qalora_group_size)
 GRAFT_CONFIG(AdaLoraConfig, "ADALORA", init_r, target_r, tinit, tfinal, deltaT, beta1, beta2, orth_reg_weight,
              total_step, target_modules, exclude_modules, lora_alpha, lora_dropout, bias, fan_in_fan_out,
              init_lora_weights, layers_to_transform, layers_pattern, modules_to_save, task_type,

@@ -43,6 +43,15 @@ const Adapter* PeftModel::State::find(const std::string& name) const {
   return nullptr;
 }
 
+std::vector<const Adapter*> PeftModel::State::by_slot(bool also_vacant) const {
+  std::vector<const Adapter*> found;
+  for (const auto* list : {&all, &vacant})
+    for (const auto& adapter : *list)
+      if (adapter->slot && (also_vacant || list == &all)) found.push_back(adapter.get());
+  std::sort(found.begin(), found.end(), [](const auto* a, const auto* b) { return *a->slot < *b->slot; });
+  return found;
+}
+
 const Adapter& PeftModel::State::get(const std::string& name) const {
   if (const auto* found = find(name)) return *found;
   std::string known;
@@ -93,25 +102,22 @@ void PeftModel::State::refresh_versions() {
   const auto* prompt = prompting({});
   versions.prompt->becomes(prompt ? std::to_string(prompt->number) : "");
   std::string penalties;
-  for (const auto& adapter : all)
-    if (adapter->slot && adapter->trainable && adapter->shared && adapter->shared->has_penalty())
+  for (const auto* adapter : by_slot(/*also_vacant=*/false))
+    if (adapter->trainable && adapter->shared && adapter->shared->has_penalty())
       penalties += std::to_string(*adapter->slot) + " ";
   versions.penalties->becomes(penalties);
   std::string mixtures;
-  for (const auto* list : {&all, &vacant})
-    for (const auto& adapter : *list)
-      if (adapter->slot && adapters::as_mixture(adapter->shared))
-        mixtures += std::to_string(*adapter->slot) + " ";
+  for (const auto* adapter : by_slot(/*also_vacant=*/true))
+    if (adapters::as_mixture(adapter->shared)) mixtures += std::to_string(*adapter->slot) + " ";
   versions.mixtures->becomes(mixtures);
   invocations.clear();
   std::string tokens;
-  for (const auto* list : {&all, &vacant})
-    for (const auto& adapter : *list) {
-      if (adapter->invocation.empty() || !adapter->slot) continue;
-      invocations.push_back({*adapter->slot, adapter->invocation});
-      tokens += std::to_string(*adapter->slot) + ":";
-      for (const auto token : adapter->invocation) tokens += std::to_string(token) + " ";
-    }
+  for (const auto* adapter : by_slot(/*also_vacant=*/true)) {
+    if (adapter->invocation.empty()) continue;
+    invocations.push_back({*adapter->slot, adapter->invocation});
+    tokens += std::to_string(*adapter->slot) + ":";
+    for (const auto token : adapter->invocation) tokens += std::to_string(token) + " ";
+  }
   versions.invocations->becomes(tokens);
 }
 
@@ -395,24 +401,23 @@ std::shared_ptr<const Routing> PeftModel::State::with_shares(const std::shared_p
   read_state(versions.mixtures, "the adapters that choose among experts");
   std::shared_ptr<Routing> with;
   at::Tensor hidden;
-  for (const auto* list : {&all, &vacant})
-    for (const auto& adapter : *list) {
-      const auto* mixture = adapters::as_mixture(adapter->shared);
-      if (!mixture || !adapter->slot || !by->gate(*adapter->slot)) continue;
-      if (prompt.any())
-        throw UsageError("[xlora] X-LoRA does not go with virtual tokens: use the prompt without it");
-      if (!hidden.defined()) {
-        const at::NoGradGuard no_grad;
-        const nn::WithCallContext base(std::make_shared<Routing>(routing.get()));
-        auto given = adapters::without_row_data(inputs);
-        if (given.past_key_values)
-          given.past_key_values = std::make_shared<nn::BesideCache>(
-              given.past_key_values, adapters::model_size(*owner.model_, "num_layers"));
-        hidden = owner.model_->last_hidden_state(given);
-      }
-      if (!with) with = std::make_shared<Routing>(*by);
-      with->tell_shares(*adapter->slot, mixture->shares(hidden));
+  for (const auto* adapter : by_slot(/*also_vacant=*/true)) {
+    const auto* mixture = adapters::as_mixture(adapter->shared);
+    if (!mixture || !by->gate(*adapter->slot)) continue;
+    if (prompt.any())
+      throw UsageError("[xlora] X-LoRA does not go with virtual tokens: use the prompt without it");
+    if (!hidden.defined()) {
+      const at::NoGradGuard no_grad;
+      const nn::WithCallContext base(std::make_shared<Routing>(routing.get()));
+      auto given = adapters::without_row_data(inputs);
+      if (given.past_key_values)
+        given.past_key_values = std::make_shared<nn::BesideCache>(
+            given.past_key_values, adapters::model_size(*owner.model_, "num_layers"));
+      hidden = owner.model_->last_hidden_state(given);
     }
+    if (!with) with = std::make_shared<Routing>(*by);
+    with->tell_shares(*adapter->slot, mixture->shares(hidden));
+  }
   if (with) return with;
   return by;
 }
@@ -479,8 +484,8 @@ std::optional<int64_t> PeftModel::State::most_tokens(const std::vector<std::stri
 void PeftModel::State::add_penalties(ModelOutput& out, const Routing& by) const {
   if (!out.loss.defined()) return;
   read_state(versions.penalties, "the adapters that add to the loss");
-  for (const auto& adapter : all) {
-    const auto* gate = adapter->slot ? by.gate(*adapter->slot) : nullptr;
+  for (const auto* adapter : by_slot(/*also_vacant=*/false)) {
+    const auto* gate = by.gate(*adapter->slot);
     if (!gate || !adapter->trainable || !adapter->shared) continue;
     if (const auto penalty = adapter->shared->penalty(); penalty.defined())
       out.loss = gate->if_any(out.loss + penalty, out.loss);

@@ -44,6 +44,9 @@ struct PeftModel::State {
   std::vector<adapters::Invocation> invocations;
 
   const adapters::Adapter* find(const std::string& name) const;
+  /// Those with a slot, lowest first: what a program has of adapters must not depend on the order in which
+  /// they came and went. `also_vacant`: with the slots whose adapter is gone.
+  std::vector<const adapters::Adapter*> by_slot(bool also_vacant) const;
   /// UsageError listing the adapters that there are.
   const adapters::Adapter& get(const std::string& name) const;
   /// After any change: which adapters work by default, and which tensors are trained.

@@ -118,14 +118,29 @@ const std::vector<Method>& methods() {
   return all;
 }
 
+namespace {
+
+/// What PEFT has and graft has not: what it is, and what to do instead.
+struct Missing {
+  std::string_view type, what;
+};
+constexpr Missing kMissing[] = {{"SHADOW",
+                                 "it runs a decoder of its own beside the base's blocks, which no model of "
+                                 "graft has. Use PEFT for it, or a "
+                                 "method that is put on layers, such as LORA"}};
+
+}  // namespace
+
 const Method& find_method(std::string_view type) {
   std::string known;
   for (const auto& method : methods()) {
     if (method.type == type) return method;
     known += (known.empty() ? "" : ", ") + std::string(method.type);
   }
-  throw ConfigError("[adapters] \"peft_type\": \"" + std::string(type) +
-                    "\" is not supported; known: " + known);
+  const auto refused = "[adapters] \"peft_type\": \"" + std::string(type) + "\" is not supported";
+  for (const auto& missing : kMissing)
+    if (missing.type == type) throw ConfigError(refused + ": " + std::string(missing.what));
+  throw ConfigError(refused + "; known: " + known);
 }
 
 }  // namespace graft::adapters

@@ -178,9 +178,10 @@ std::vector<Target> weighted_layers(const PreTrainedModel& model) {
   return layers;
 }
 
-AdapterConfig with_targets(const AdapterConfig& config, const PreTrainedModel& model) {
-  const auto& method = find_method(config.peft_type());
-  if (!method.on_layers() || method.layers) return config;
+AdapterConfig with_targets(const AdapterConfig& given, const PreTrainedModel& model) {
+  const auto& method = find_method(given.peft_type());
+  if (!method.on_layers() || method.layers) return given;
+  const auto config = method.targets ? method.targets(given) : given;
   const auto targets = config.modules("target_modules");
   const auto linear = [&] {
     return with_short_names(config.with("target_modules", linear_layers(config, model)), model);

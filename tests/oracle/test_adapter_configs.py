@@ -25,14 +25,13 @@ BOOKKEEPING = {"peft_type", "base_model_name_or_path", "revision", "inference_mo
 # must be set beside them is an error, or PEFT itself does not use them.
 UNSUPPORTED = {
     "generator_seed": 3, "target_svd_config": {"q_proj": 3}, "runtime_offload_base_weight": True,
-    "arrow_config": {"top_k": 3},
     "megatron_config": {"tensor_model_parallel_size": 1}, "tokenizer_kwargs": {"a": 1},
 }
 WITHOUT_EFFECT = {"megatron_core"}
 # How PEFT filled an adapter that is plain LoRA once it is there: graft takes them with a file, and no struct has them.
 STARTS = {"loftq_config": {"loftq_bits": 4}, "eva_config": {"rho": 3.0}, "corda_config": {"corda_method": "kpm"}, "lora_ga_config": {"direction": "ArBr"},
           "monteclora_config": {"num_samples": 2}}
-VARIANTS = {"velora_config": {"num_groups": 2}, "kasa_config": {"beta": 1e-3}, "use_bdlora": {"nblocks": 2}, "alora_invocation_tokens": [1, 2],
+VARIANTS = {"velora_config": {"num_groups": 2}, "kasa_config": {"beta": 1e-3}, "use_bdlora": {"nblocks": 2}, "arrow_config": {"top_k": 3}, "alora_invocation_tokens": [1, 2],
             "use_qalora": True, "qalora_group_size": 8, "target_parameters": ["q_proj.weight"], "layer_replication": [[0, 2]]}
 # PEFT's AdaLoRA leaves them out.
 ADALORA = {"use_rslora": True, "use_dora": True, "lora_bias": True, "alpha_pattern": {"q_proj": 2}, **STARTS, **VARIANTS}

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "adapters/method.h"
 #include "command.h"
 #include "graft/adapter_config.h"
 #include "graft/error.h"
@@ -52,18 +53,25 @@ ordered_json describe_checkpoint(const Checkpoint& checkpoint) {
 }
 
 /// What is asked first about an adapter, by the names of its configuration: of many methods' fields those
-/// that this one has and sets.
-ordered_json settings_of(const ordered_json& config) {
+/// that this one has and sets; then whatever else is set otherwise than by default.
+ordered_json settings_of(const AdapterConfig& adapter, const ordered_json& config) {
   ordered_json settings = ordered_json::object();
-  for (const char* name :
-       {"r", "init_r", "target_r", "lora_alpha", "alpha", "oft_block_size", "num_virtual_tokens",
-        "lora_dropout", "use_dora", "use_rslora", "bias", "target_modules", "target_parameters",
-        "feedforward_modules", "modules_to_save", "task_type", "peft_version"})
-    if (const auto at = config.find(name);
-        // AdaLoRA has target_r in its place.
-        !(name == std::string_view("r") && config.contains("target_r")) && at != config.end() &&
-        !at->is_null() && *at != false && *at != 0.0 && *at != "none" && !at->empty())
+  const auto add = [&](const std::string& name) {
+    const auto at = config.find(name);
+    if (at != config.end() && !at->is_null() && *at != false && *at != 0.0 && *at != "none" && !at->empty())
       settings[name] = *at;
+  };
+  for (const char* name : {"r", "init_r", "target_r", "lora_alpha", "alpha", "oft_block_size",
+                           "num_virtual_tokens", "lora_dropout", "use_dora", "use_rslora", "bias",
+                           "target_modules", "target_parameters", "feedforward_modules", "modules_to_save"})
+    // AdaLoRA has target_r in its place.
+    if (!(name == std::string_view("r") && config.contains("target_r"))) add(name);
+  for (const auto* fields : {&adapters::find_method(adapter.peft_type()).fields, &adapters::target_fields()})
+    for (const auto& field : *fields)
+      if (const std::string name(field.name);
+          !settings.contains(name) && config.contains(name) && config[name] != ordered_json(field.fallback))
+        settings[name] = config[name];
+  for (const char* name : {"task_type", "peft_version"}) add(name);
   return settings;
 }
 
@@ -82,7 +90,7 @@ ordered_json describe_adapter(const fs::path& path) {
   info["peft_type"] = config.peft_type();
   info["base_model"] = config.string("base_model_name_or_path");
   info["config"] = ordered_json::parse(config.dump());
-  info["settings"] = settings_of(info["config"]);
+  info["settings"] = settings_of(config, info["config"]);
   info.update(describe_checkpoint(Checkpoint::open(path, "adapter_model")));
   return info;
 }

@@ -26,6 +26,17 @@ struct KasaConfig {
   double gamma = 1e-3;
 };
 
+/// Arrow: a router over LoRA adapters, which are folders; each token goes to the `top_k` that it points along
+/// most. With `use_gks` what the general ones have in common is taken out of the others.
+struct ArrowConfig {
+  int64_t top_k = 3;
+  double router_temperature = 1;
+  bool use_gks = false;
+  std::vector<std::string> task_adapter_names = {};
+  std::vector<std::string> gks_adapter_names = {};
+  std::optional<int64_t> rng_seed = {};
+};
+
 /// LoRA, and DoRA with `use_dora`.
 struct LoraConfig {
   int64_t r = 8;
@@ -55,6 +66,8 @@ struct LoraConfig {
   std::optional<BdLoraConfig> use_bdlora = {};
   std::optional<VeloraConfig> velora_config = {};
   std::optional<KasaConfig> kasa_config = {};
+  /// A router: without `target_modules` it is on the layers of its adapters, and of their rank.
+  std::optional<ArrowConfig> arrow_config = {};
   /// QA-LoRA, which PEFT makes on quantised bases only: of files. A fresh adapter is plain LoRA, as in PEFT.
   bool use_qalora = false;
   int64_t qalora_group_size = 16;

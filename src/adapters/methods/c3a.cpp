@@ -107,7 +107,8 @@ Method c3a_method() {
             return std::make_shared<C3aPart>(build);
           },
           .default_targets = usual_targets_but("gpt2", {"mlp.c_proj"}),
-          .check = check_c3a};
+          .check = check_c3a,
+          .patterns_after_dot = true};
 }
 
 }  // namespace graft::adapters

@@ -76,7 +76,8 @@ Method fourierft_method() {
           .part = [](const PartBuild& build) -> std::shared_ptr<Part> {
             return std::make_shared<FourierPart>(build);
           },
-          .default_targets = usual_targets_but("gpt2", {"mlp.c_proj"})};
+          .default_targets = usual_targets_but("gpt2", {"mlp.c_proj"}),
+          .patterns_after_dot = true};
 }
 
 }  // namespace graft::adapters

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "adapters/methods/arrow.h"
 #include "adapters/methods/lora_init.h"
 #include "adapters/methods/lora_parameter.h"
 #include "adapters/methods/lora_variants.h"
@@ -155,10 +156,14 @@ void LoraPart::take_out(const at::Tensor& a, const at::Tensor& b) {
   taken_B_ = constant("taken_B", b);
 }
 
-bool LoraPart::trains_b(const PartBuild& build) { return !is_mica(build.config); }
+bool LoraPart::trains_a(const PartBuild& build) { return !is_arrow(build.config); }
+bool LoraPart::trains_b(const PartBuild& build) { return !is_mica(build.config) && !is_arrow(build.config); }
 
 bool LoraPart::can_take(const Part& other) const {
   const auto* lora = dynamic_cast<const LoraPart*>(&other);
+  // What was taken out goes along, which has no room for another rank.
+  if (lora && (taken_A_.defined() || lora->taken_A_.defined()))
+    return dropout_ == lora->dropout_ && Part::can_take(other);
   const auto trains = [](const Entry& a, const Entry& b) { return a.trainable == b.trainable; };
   if (!lora || typeid(*this) != typeid(other) || lora->rank() > rank() ||
       !std::equal(entries().begin(), entries().end(), lora->entries().begin(), lora->entries().end(),
@@ -171,13 +176,14 @@ bool LoraPart::can_take(const Part& other) const {
            (!a.defined() || (a.scalar_type() == b.scalar_type() && a.device() == b.device()));
   };
   return same(A, lora->A) && same(B, lora->B) && same(B_bias, lora->B_bias) &&
-         same(magnitude, lora->magnitude) && !taken_A_.defined() && !lora->taken_A_.defined();
+         same(magnitude, lora->magnitude);
 }
 
 void LoraPart::take(const Part& other) {
   const at::NoGradGuard no_grad;
   const auto& lora = dynamic_cast<const LoraPart&>(other);
   take_scaling(other);
+  if (taken_A_.defined()) return Part::take(other);
   A.zero_();
   B.zero_();
   A.narrow(0, 0, r_).copy_(lora.A.narrow(0, 0, r_));
@@ -242,8 +248,7 @@ void LoraPart::merge(Weights& weights) const {
 
 std::vector<Field> unsupported_lora_fields() {
   using Rule = Field::Rule;
-  return {{"arrow_config", nullptr, {}, Rule::default_only},
-          {"megatron_config", nullptr, {}, Rule::default_only},
+  return {{"megatron_config", nullptr, {}, Rule::default_only},
           {"megatron_core", "megatron.core", {}, Rule::any}};
 }
 
@@ -280,27 +285,31 @@ Method lora_method() {
                             {"layer_replication", nullptr, {}, Rule::any}};
   for (const auto& more : {lora_start_fields(), lora_variant_fields(), unsupported_lora_fields()})
     fields.insert(fields.end(), more.begin(), more.end());
-  return {
-      .type = "LORA",
-      .fields = std::move(fields),
-      .part = lora_part,
-      .default_targets = usual_targets(),
-      .check =
-          [](const AdapterConfig& config) {
-            check_lora_init(config);
-            check_lora_variants(config);
-            check_target_parameters(config);
-            repeated_layers(config);
-          },
-      .named_weights = named_weights,
-      .weight_part = lora_parameter_part,
-      .draws =
-          [](const AdapterConfig& config) {
-            return draws_in_training(config) ? Draws::in_training : Draws::never;
-          },
-      .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "init_lora_weights",
-                      "bias", "fan_in_fan_out", "ensure_weight_tying", "loftq_config", "eva_config",
-                      "corda_config", "lora_ga_config", "alora_invocation_tokens", "kasa_config"}};
+  return {.type = "LORA",
+          .fields = std::move(fields),
+          .part = lora_part,
+          .default_targets = usual_targets(),
+          .targets = with_layers_of_experts,
+          .check =
+              [](const AdapterConfig& config) {
+                check_lora_init(config);
+                check_lora_variants(config);
+                check_target_parameters(config);
+                repeated_layers(config);
+              },
+          .named_weights = named_weights,
+          .weight_part = lora_parameter_part,
+          .shared = [](const AdapterConfig& config, const std::vector<nn::WeightedLayer*>&,
+                       TensorSource&) { return arrow_experts(config); },
+          .draws =
+              [](const AdapterConfig& config) {
+                return draws_in_training(config) ? Draws::in_training : Draws::never;
+              },
+          .located = with_folders,
+          .data_fields = {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora",
+                          "init_lora_weights", "bias", "fan_in_fan_out", "ensure_weight_tying",
+                          "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+                          "alora_invocation_tokens", "kasa_config", "arrow_config"}};
 }
 
 }  // namespace graft::adapters

@@ -52,7 +52,8 @@ class LoraPart : public Part {
   void finish(const PartBuild& build);
   /// The other's rank and scaling.
   void take_scaling(const Part& other);
-  /// MiCA leaves B as it starts.
+  /// MiCA leaves B as it starts, and a router (Arrow) both.
+  static bool trains_a(const PartBuild& build);
   static bool trains_b(const PartBuild& build);
   at::Tensor dropped(const at::Tensor& x) const;
   /// magnitude / norm(W + scaling B A), the norm taken as a constant, as the paper has it.

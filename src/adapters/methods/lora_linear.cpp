@@ -78,7 +78,7 @@ LoraLinear::LoraLinear(const PartBuild& build) : LoraLinear(build, Blocks{}) { f
 
 LoraLinear::LoraLinear(const PartBuild& build, Blocks blocks) : LoraPart(build) {
   const int64_t in = build.in_features(), out = build.out_features();
-  A = parameter(build, "lora_A.weight", {r_, in / blocks.a});
+  A = parameter(build, "lora_A.weight", {r_, in / blocks.a}, trains_a(build));
   B = parameter(build, "lora_B.weight", {out, r_ / blocks.b}, trains_b(build));
   if (build.config.boolean("lora_bias")) B_bias = parameter(build, "lora_B.bias", {out});
   if (build.config.boolean("use_dora")) magnitude = parameter(build, "lora_magnitude_vector", {out});

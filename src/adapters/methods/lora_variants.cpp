@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "adapters/methods/arrow.h"
 #include "adapters/methods/lora_init.h"
 #include "adapters/methods/lora_linear.h"
 #include "adapters/methods/monteclora.h"
@@ -309,6 +310,7 @@ const std::vector<Variant>& variants() {
       {"velora_config", [](const AdapterConfig& c) { return c.is_object("velora_config"); }},
       {"kasa_config", [](const AdapterConfig& c) { return c.is_object("kasa_config"); }},
       {"monteclora_config", [](const AdapterConfig& c) { return c.is_object("monteclora_config"); }},
+      {"arrow_config", is_arrow},
       {"init_lora_weights", is_mica}};
   return all;
 }
@@ -337,7 +339,8 @@ std::vector<Field> lora_variant_fields() {
           object_field("kasa_config", {{"beta", 1e-4}, {"gamma", 1e-3}}),
           {"use_qalora", false},
           {"qalora_group_size", 16},
-          monteclora_field()};
+          monteclora_field(),
+          arrow_field()};
 }
 
 bool has_variant(const AdapterConfig& config) { return !variant_of(config).empty(); }
@@ -375,6 +378,7 @@ void check_lora_variants(const AdapterConfig& config) {
     throw ConfigError("[lora] \"init_lora_weights\": " + config.text("init_lora_weights") +
                       " changes the base, and " + asked + " does not go with that");
   check_monteclora(config);
+  check_arrow(config);
   if (const auto velora = object_of(config, "velora_config")) {
     demand((*velora)["num_groups"] > 0, "\"velora_config\": \"num_groups\" must be at least 1");
     demand((*velora)["scale"] > 0, "\"velora_config\": \"scale\" must be above 0");
@@ -406,6 +410,7 @@ std::shared_ptr<Part> lora_linear_part(const PartBuild& build) {
   if (variant == "kasa_config") return std::make_shared<KasaLora>(build);
   if (variant == "monteclora_config") return monteclora_part(build);
   if (variant == "velora_config") return std::make_shared<CompressedLora>(build);
+  if (variant == "arrow_config") return arrow_part(build);
   if (build.config.boolean("use_qalora") && PooledLora::group_of(build) > 1)
     return std::make_shared<PooledLora>(build);
   return std::make_shared<LoraLinear>(build);

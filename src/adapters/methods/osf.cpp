@@ -25,7 +25,7 @@ int64_t kept_of(const nlohmann::ordered_json& value, int64_t all) {
 int64_t kept_rank(const PartBuild& build, int64_t all) {
   const auto fields = nlohmann::ordered_json::parse(build.config.dump());
   for (const auto& [pattern, value] : fields.at("rank_pattern").items())  // the first that matches anywhere
-    if (Regex(".*(" + pattern + ")", "[adapters] \"rank_pattern\"").matches_start(build.path))
+    if (Regex(".*(?:" + pattern + ")", "[adapters] \"rank_pattern\"").matches_start(build.path))
       return kept_of(value, all);
   const auto& rank = fields.at("effective_rank");
   return rank.is_null() ? all / 2 : kept_of(rank, all);

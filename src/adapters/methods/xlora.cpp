@@ -6,9 +6,8 @@
 #include <map>
 
 #include "adapters/added_weight.h"
-#include "adapters/methods/lora.h"
+#include "adapters/methods/lora_experts.h"
 #include "adapters/methods/lora_linear.h"
-#include "adapters/methods/xlora_experts.h"
 #include "adapters/mixture.h"
 #include "adapters/targets.h"
 #include "adapters/torch_init.h"
@@ -87,12 +86,7 @@ class Classifier : public Mixture {
     return softmax_ ? at::softmax(x / temperature_, -1) : x;
   }
 
-  void finish(const PreTrainedModel& model) override {
-    for (auto& expert : experts) {
-      expert.source->finish(model);
-      expert.source.reset();  // its tensors are the parts' now
-    }
-  }
+  void finish(const PreTrainedModel& model) override { finish_experts(experts, model); }
 
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
   int64_t number_of(const std::string& path) const {
@@ -129,14 +123,11 @@ class XloraPart : public Part {
       throw ConfigError("[xlora] \"top_k_lora\" is " + std::to_string(most_) + ", and there are " +
                         std::to_string(classifier.experts.size()) + " adapters");
     for (size_t i = 0; i < classifier.experts.size(); ++i) {
-      const auto& [folder, config, source] = classifier.experts[i];
-      if (source->shapes(build.key(embeds_ ? "lora_embedding_A" : "lora_A.weight")).empty()) continue;
-      PartBuild own{config, build.layer, build.path, *source};
-      own.model = build.model;
-      auto lora = std::dynamic_pointer_cast<LoraPart>(lora_method().part(own));
-      lora->to_one_dtype();
+      const auto& expert = classifier.experts[i];
+      auto lora = expert.part(build, embeds_ ? "lora_embedding_A" : "lora_A.weight");
+      if (!lora) continue;
       register_module("expert" + std::to_string(i), lora);
-      experts_.push_back({static_cast<int64_t>(i), config.number("lora_dropout"), std::move(lora)});
+      experts_.push_back({static_cast<int64_t>(i), expert.config.number("lora_dropout"), std::move(lora)});
     }
   }
 

@@ -1,4 +1,4 @@
-#include "adapters/methods/xlora_experts.h"
+#include "adapters/methods/lora_experts.h"
 
 #include <nlohmann/json.hpp>
 
@@ -8,11 +8,12 @@
 #include "graft/error.h"
 
 namespace graft::adapters {
-namespace {
 
-void check_plain(const AdapterConfig& config, const std::string& folder) {
+AdapterConfig plain_lora(const std::string& folder, std::string_view who) {
+  const auto config = AdapterConfig::from_pretrained(folder);
   const auto refuse = [&](const std::string& why) {
-    throw ConfigError("[xlora] the adapter in " + folder + " " + why + ": X-LoRA is for plain LoRA adapters");
+    throw ConfigError("[adapters] the adapter in " + folder + " " + why + ": " + std::string(who) +
+                      " is for plain LoRA adapters");
   };
   if (config.peft_type() != "LORA") refuse("is " + config.peft_type());
   if (has_variant(config)) refuse("is a variant of LoRA");
@@ -21,9 +22,17 @@ void check_plain(const AdapterConfig& config, const std::string& folder) {
   for (const char* field :
        {"modules_to_save", "trainable_token_indices", "target_parameters", "layer_replication"})
     if (config.has(field)) refuse(std::string("has \"") + field + "\"");
+  return config;
 }
 
-}  // namespace
+std::shared_ptr<LoraPart> Expert::part(const PartBuild& build, std::string_view key) const {
+  if (source->shapes(build.key(key)).empty()) return nullptr;
+  PartBuild own{config, build.layer, build.path, *source};
+  own.model = build.model;
+  auto lora = std::dynamic_pointer_cast<LoraPart>(lora_method().part(own));
+  lora->to_one_dtype();
+  return lora;
+}
 
 std::vector<Expert> read_experts(const AdapterConfig& config, const PreTrainedModel& model) {
   const auto named = nlohmann::ordered_json::parse(config.text("adapters"));
@@ -34,12 +43,16 @@ std::vector<Expert> read_experts(const AdapterConfig& config, const PreTrainedMo
   for (size_t i = 0; named.contains(std::to_string(i)); ++i)
     numbered.push_back(named[std::to_string(i)].get<std::string>());
   std::vector<Expert> experts;
-  for (const auto& folder : numbered.size() == folders.size() ? numbered : folders) {
-    auto own = AdapterConfig::from_pretrained(folder);
-    check_plain(own, folder);
-    experts.push_back({folder, with_targets(own, model)});
-  }
+  for (const auto& folder : numbered.size() == folders.size() ? numbered : folders)
+    experts.push_back({folder, with_targets(plain_lora(folder, "X-LoRA"), model)});
   return experts;
+}
+
+void finish_experts(std::vector<Expert>& experts, const PreTrainedModel& model) {
+  for (auto& expert : experts) {
+    expert.source->finish(model);
+    expert.source.reset();
+  }
 }
 
 }  // namespace graft::adapters
