@@ -45,6 +45,7 @@ const Adapter* PeftModel::State::find(const std::string& name) const {
 
 std::vector<const Adapter*> PeftModel::State::by_slot(bool also_vacant) const {
   std::vector<const Adapter*> found;
+  found.reserve(all.size() + vacant.size());
   for (const auto* list : {&all, &vacant})
     for (const auto& adapter : *list)
       if (adapter->slot && (also_vacant || list == &all)) found.push_back(adapter.get());
@@ -93,17 +94,20 @@ void PeftModel::State::refresh() {
 }
 
 void PeftModel::State::arrange() {
+  std::vector<const Adapter*> working;
   std::vector<size_t> slots;
-  std::set<Site*> at_work;
   for (const auto& name : active)
     if (const auto* adapter = find(name); adapter && adapter->slot) {
+      working.push_back(adapter);
       slots.push_back(*adapter->slot);
-      for (const auto& placed : adapter->parts)
-        if (const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper()))
-          at_work.insert(site.get());
     }
   if (slots.size() < 2) return;
-  for (auto* site : at_work) site->arrange(slots);
+  std::set<Site*> sites;
+  for (const auto* adapter : working)
+    for (const auto& placed : adapter->parts)
+      if (const auto site = std::dynamic_pointer_cast<Site>(placed.target.layer->wrapper()))
+        sites.insert(site.get());
+  for (auto* site : sites) site->arrange(slots);
 }
 
 void PeftModel::State::refresh_versions() {
