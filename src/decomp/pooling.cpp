@@ -1,5 +1,5 @@
 // Pooling over few elements, as operations between the slices that hold the first element of each window, the
-// second, and so on; its backward, of means where windows do not overlap.
+// second, and so on; its backward where windows do not overlap.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -99,45 +99,17 @@ Value* steps(Builder& b, const Windows& w, size_t rank, int64_t count, int64_t s
 
 // --- the largest
 
-/// Where in the image this element of each window is, counted row by row.
+/// Where in the image this element of each window is, counted row by row; of windows side by side.
 Value* flat_places(Builder& b, const Value* x, const std::vector<Windows>& windows, const Dims& within) {
   Value* made = nullptr;
   int64_t row = 1;
   for (size_t k = windows.size(); k-- > 0; row *= windows[k].in) {
     const auto& w = windows[k];
-    auto* along = steps(b, w, x->type().sizes.size(), w.out, (within[k] * w.dilation - w.padding) * row,
-                        w.stride * row, x->type().device);
-    made = made ? b.add(along, made) : along;
-  }
-  return made;
-}
-
-/// Of each window's first element that is not padding.
-Value* first_places(Builder& b, const Value* x, const std::vector<Windows>& windows) {
-  Value* made = nullptr;
-  int64_t row = 1;
-  for (size_t k = windows.size(); k-- > 0; row *= windows[k].in) {
-    const auto& w = windows[k];
     auto* along =
-        steps(b, w, x->type().sizes.size(), w.out, -w.padding * row, w.stride * row, x->type().device);
-    if (w.padding > 0) along = b.clamp(along, 0, std::nullopt);
+        steps(b, w, x->type().sizes.size(), w.out, within[k] * row, w.stride * row, x->type().device);
     made = made ? b.add(along, made) : along;
   }
   return made;
-}
-
-/// So that first_places() are right: with a step that the padding's end may fall into they would not be.
-bool have_first_places(const std::vector<Windows>& windows) {
-  return std::ranges::all_of(windows, [](const Windows& w) { return w.padding == 0 || w.dilation == 1; });
-}
-
-bool is_backward(const Node& n) { return n.op().ends_with("_with_indices_backward"); }
-
-/// The backward pass of windows that overlap reads the places: they are what is saved for it, so that the cut
-/// must see the operator as it is, or they would be computed twice. Where its backward pass is in another
-/// graph, the cut has been made.
-bool feeds_backward(const Node& n) {
-  return std::ranges::any_of(n.output(1).users(), [](const Node* user) { return is_backward(*user); });
 }
 
 Values max_pool(Builder& b, const Node& n, size_t dims) {
@@ -146,10 +118,11 @@ Values max_pool(Builder& b, const Node& n, size_t dims) {
   const auto windows = windows_of(n, x, &n.output(0), dims);
   if (elements(windows) > most_slices) return {};
   const bool wants_places = n.outputs().size() > 1 && b.is_used(n.output(1));
-  if (wants_places && (!have_first_places(windows) || (!are_side_by_side(windows) && feeds_backward(n))))
-    return {};
+  // The backward pass of windows that overlap is ATen's, which reads the places: they would be computed
+  // twice.
+  if (wants_places && !are_side_by_side(windows)) return {};
   // Of a window with nothing but -infinity the first place.
-  Value *best = nullptr, *places = wants_places ? first_places(b, x, windows) : nullptr;
+  Value *best = nullptr, *places = wants_places ? flat_places(b, x, windows, Dims(dims, 0)) : nullptr;
   for_each_slice(b, x, windows, -std::numeric_limits<double>::infinity(),
                  [&](Value* slice, const Dims& within) {
                    // As in torch the last of several NaN is taken, and the first of what is equal.
@@ -222,7 +195,7 @@ Values adaptive_avg_pool(Builder& b, const Node& n, size_t dims) {
   return {b.to(b.div(sum, static_cast<double>(elements(windows))), dtype)};
 }
 
-// --- backward
+// --- backward, of windows that do not overlap
 
 /// Each element of `y` in all places of its window, zero or false between windows and behind them.
 Value* spread(Builder& b, Value* y, const std::vector<Windows>& windows) {
@@ -244,32 +217,11 @@ Value* spread(Builder& b, Value* y, const std::vector<Windows>& windows) {
   return made;
 }
 
-/// Of windows that overlap: gradients are added up in the places that they came from, image by image.
-Values added_up(Builder& b, const Node& n, Value* grad, size_t dims) {
-  const auto& type = n.output().type();
-  if (ir::is_half(type.dtype)) return {};  // ATen rounds after each addition
-  const auto flat = [&](const ir::TensorType& of) {
-    Dims sizes{1, 1};
-    for (size_t i = 0; i < of.sizes.size(); ++i) sizes[i + dims < of.sizes.size() ? 0 : 1] *= of.sizes[i];
-    return sizes;
-  };
-  const auto given = flat(grad->type());
-  auto* zeros = b.full(flat(type), 0, type.dtype, type.device);
-  auto* made = b.call("aten::scatter_add",
-                      {{"self", zeros},
-                       {"dim", Attribute(int64_t{1})},
-                       {"index", b.view(b.contiguous(ir::value_of(n, "indices")), given)},
-                       {"src", b.view(b.contiguous(grad), given)}},
-                      ir::contiguous(type.dtype, flat(type), type.device));
-  return {b.view(made, type.sizes)};
-}
-
 Values max_pool_backward(Builder& b, const Node& n, size_t dims) {
   auto* grad = ir::value_of(n, "grad_output");
   if (!has_elements(n)) return {};
   const auto windows = windows_of(n, self(n), grad, dims);
-  const auto* forward = ir::value_of(n, "indices")->producer();
-  if (!are_side_by_side(windows)) return forward ? Values{} : added_up(b, n, grad, dims);
+  if (!are_side_by_side(windows)) return {};
   const Windows image{windows[0].dim, 1, 1, 0, 1, 0, 0};
   const auto& sizes = n.output().type().sizes;
   const Dims inner(sizes.begin() + windows[0].dim, sizes.end());
