@@ -207,6 +207,17 @@ inline const std::vector<std::string>& composed_graphs() {
   return (%7, %10, %11, %12, %13, %14)
 }
 )",
+      R"(graph(%0 "x": f32[4, 5], %1 "y": bf16[3, 1, 2]) {
+  %2: f32[1, 5], %3: f32[1, 5] = aten::std_mean.correction(self=%0, dim=[0], correction=1, keepdim=true)
+  %4: f32[4] = aten::nansum(self=%0, dim=[1])
+  %5: i64[] = aten::count_nonzero(self=%0)
+  %6: i64[5] = aten::count_nonzero.dim_IntList(self=%0, dim=[0])
+  %7: f32[1, 5], %8: f32[1, 5] = aten::aminmax(self=%0, dim=0, keepdim=true)
+  %9: bf16[3, 1, 2] = aten::cumsum(self=%1, dim=1)
+  %10: bf16[3, 1, 2] = aten::cumprod(self=%1, dim=-2)
+  return (%2, %3, %4, %5, %6, %7, %8, %9, %10)
+}
+)",
       R"(graph(%0 "y": f32[3, 9]) {
   %1: f32[3, 5] = aten::max_pool1d(self=%0, kernel_size=[3], stride=[2], padding=[1])
   return (%1)

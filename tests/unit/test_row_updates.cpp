@@ -1,6 +1,6 @@
 // Random programs of a few updates of rows in place over one to three buffers (caches), whose sources are
 // other rows, as they were or as an update before has left them: outputs and buffers are eager's, whatever is
-// written in place, at once or in another order. Chains of calls, each with the last one's results, keep no
+// written in place or at once. Chains of calls, each with the last one's results, keep no
 // more than one call does.
 //
 // GRAFT_FUZZ_COUNT programs (default 80), from GRAFT_FUZZ_SEED on (default 1).
@@ -11,10 +11,7 @@
 
 #include <sstream>
 
-#include "aten_target.h"
-#include "capture/capture.h"
 #include "compiled_check.h"
-#include "compiler/build.h"
 #include "graft/compile.h"
 #include "random_programs.h"
 
@@ -219,61 +216,6 @@ TEST(RowUpdates, RandomProgramsAreAsEager) {
     const auto small = shrunk(program, seed, verify);
     ADD_FAILURE() << "seed " << seed << ": " << judge(small, seed, verify) << "\n" << small.text();
   }
-}
-
-// --- what is launched together, in whatever order it is done
-
-/// Of rows that are written by one launch the last first. (Of kernels, too: aten_target.h.)
-struct LastRowsFirst : aten_target::AtenDevice {
-  mutable size_t together = 0;  ///< launches of several
-  void write_rows(std::span<const RowWrite> all, runtime::RunContext& context) const override {
-    together += all.size() > 1;
-    for (size_t i = all.size(); i-- > 0;) AtenDevice::write_rows(all.subspan(i, 1), context);
-  }
-};
-
-/// What is wrong with the program's graph where small kernels, and rows, are launched as one.
-std::string judge_launches(const Program& program, const aten_target::AtenTarget& target) {
-  const ModuleTree none;
-  const Traceable function = [&](const Tensors& in) { return program.run(in); };
-  const auto captured = capture({&function, program.inputs(), &none, false});
-  Bindings bindings;
-  for (const auto& mutation : captured.mutations)
-    bindings.in_place.push_back({.result = mutation.result, .input = mutation.input});
-  const auto run = build_for(target, ir::clone(captured.graph), {}, {.cache = false}, bindings);
-  for (int call = 0; call < 3; ++call) {
-    const auto given = program.inputs();
-    Tensors mine, theirs;
-    for (const auto& source : captured.sources) {
-      mine.push_back(given[source.index].clone());
-      theirs.push_back(given[source.index].clone());
-    }
-    const auto want = ref::interpret(captured.graph, theirs, {});
-    const auto got = run->run(mine, /*in_place=*/true);
-    for (size_t i = 0; i < want.size(); ++i)
-      if (auto what = differs(got[i], want[i], {0, 0, 0}); !what.empty())
-        return "call " + std::to_string(call) + ": result " + std::to_string(i) + " " + what;
-  }
-  return "";
-}
-
-TEST(RowUpdates, RandomProgramsAreTheSameWhateverIsLaunchedTogether) {
-  const auto count = from_environment("GRAFT_FUZZ_COUNT", 80), start = from_environment("GRAFT_FUZZ_SEED", 1);
-  const LastRowsFirst device;
-  const aten_target::AtenTarget target(&device);
-  int64_t failures = 0;
-  for (uint64_t seed = start; seed < start + count && failures < 5; ++seed) {
-    auto program = generate(seed);
-    program.sharing = Program::apart;
-    for (auto& update : program.updates)  // this target has no scatters
-      if (update.kind != Update::slice_copy && update.kind != Update::add) update.kind = Update::index_copy;
-    at::manual_seed(seed);
-    const auto what = judge_launches(program, target);
-    if (what.empty()) continue;
-    ++failures;
-    ADD_FAILURE() << "seed " << seed << ": " << what << "\n" << program.text();
-  }
-  EXPECT_GT(device.together, 0u);
 }
 
 // --- chains of calls
