@@ -36,11 +36,13 @@ class WeightsSeen {
   }
 
   bool are_those_of(const torch::nn::Module& module) const {
-    size_t count = 0;
+    auto stamp = stamps_.begin();
     const bool same = each_weight(module, [&](const at::Tensor& weight) {
-      return count < stamps_.size() && stamps_[count++].matches(weight);
+      if (stamp == stamps_.end() || !stamp->matches(weight)) return false;
+      ++stamp;
+      return true;
     });
-    return same && count == stamps_.size();
+    return same && stamp == stamps_.end();
   }
 
  private:

@@ -114,6 +114,7 @@ class ArrowPart : public LoraLinear {
     }
     const int64_t seed = settings["rng_seed"].is_null() ? 0 : settings["rng_seed"].get<int64_t>();
     std::vector<at::Tensor> directions;
+    directions.reserve(a.size());
     for (size_t i = 0; i < a.size(); ++i)
       directions.push_back(
           main_direction(a[i].to(at::kFloat), b[i].to(at::kFloat), seed).to(a[i].scalar_type()));
@@ -238,11 +239,11 @@ void check_arrow(const AdapterConfig& config) {
   const auto tasks = folders_in(settings, "task_adapter_names").size();
   const auto general = folders_in(settings, "gks_adapter_names").size();
   demand(tasks > 0, "\"task_adapter_names\" must name the folders of the LoRA adapters to choose among");
-  const auto top_k = settings["top_k"];
+  const auto& top_k = settings["top_k"];
   demand(top_k.is_number_integer() && top_k > 0, "\"top_k\" must be at least 1, got " + top_k.dump());
   demand(top_k <= tasks,
          "\"top_k\" is " + top_k.dump() + ", and there are " + std::to_string(tasks) + " adapters");
-  const auto temperature = settings["router_temperature"];
+  const auto& temperature = settings["router_temperature"];
   demand(temperature.is_number() && temperature > 0,
          "\"router_temperature\" must be above 0, got " + temperature.dump());
   demand(general == 0 || settings["use_gks"] == true,

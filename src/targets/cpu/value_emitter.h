@@ -217,8 +217,9 @@ class ValueEmitter {
     // What comes before each lane within the vector; then all of it, for which the next vector need not wait.
     auto* identity = widened(reduction_identity(b_, op, dtype));
     for (int step = 1; step < width_; step *= 2) {
-      std::vector<int> moved;
-      for (int lane = 0; lane < width_; ++lane) moved.push_back(lane < step ? width_ + lane : lane - step);
+      std::vector<int> moved(static_cast<size_t>(width_));
+      for (int lane = 0; lane < width_; ++lane)
+        moved[static_cast<size_t>(lane)] = lane < step ? width_ + lane : lane - step;
       x = combine(b_, op, dtype, b_.CreateShuffleVector(x, identity, moved), x);
     }
     auto* all = b_.CreateExtractElement(x, static_cast<uint64_t>(width_ - 1));
