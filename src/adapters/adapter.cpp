@@ -198,10 +198,6 @@ Draws draws_of(const AdapterConfig& config, const Method& method) {
   return drops_out ? Draws::in_training : Draws::never;
 }
 
-}  // namespace
-
-namespace {
-
 void add_named_weights(Adapter& adapter, const Method& method, const PreTrainedModel& model,
                        const std::function<PartBuild(const Target&)>& build) {
   for (const auto& target : method.named_weights(adapter.config, model)) {
@@ -238,10 +234,6 @@ void add_resized(Adapter& adapter, const PreTrainedModel& model,
       (embeds ? adapter.tokens_in : adapter.tokens_out) = rows;
     }
 }
-
-}  // namespace
-
-namespace {
 
 /// A layer that is tied to an embedding with tokens of the adapter's own: magnitudes are of which weight?
 void check_no_dora_on_tokens(const Adapter& adapter) {
