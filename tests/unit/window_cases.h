@@ -68,14 +68,8 @@ inline std::vector<Case> pooling_cases() {
   return {
       {"aten::max_pool1d", floats, rank2 | elements | no_gradient,
        GRAFT_CASE(at::max_pool1d(rows_of(i.x), {3}, {2}, {1}))},
-      {"aten::max_pool2d_with_indices", floats, rank2 | elements,
-       GRAFT_CASE(std::get<0>(at::max_pool2d_with_indices(image_of(i.x), {3, 3}, {2, 2}, {1, 1})))},
       {"aten::max_pool2d_with_indices", floats, rank2 | elements | no_gradient,
-       GRAFT_CASE(std::get<1>(at::max_pool2d_with_indices(image_of(i.x), {3, 3}, {2, 1}, {1, 1})))},
-      {"aten::max_pool3d_with_indices", floats, rank2 | elements,
-       GRAFT_CASE(std::get<0>(at::max_pool3d_with_indices(volume_of(i.x), {2, 2, 3}, {1, 1, 2}, {1, 1, 1})))},
-      {"aten::max_pool3d_with_indices", floats, rank2 | elements | no_gradient,
-       GRAFT_CASE(std::get<1>(at::max_pool3d_with_indices(volume_of(i.x), {2, 2, 3}, {1, 1, 2}, {1, 1, 1})))},
+       GRAFT_CASE(std::get<0>(at::max_pool2d_with_indices(image_of(i.x), {3, 3}, {2, 2}, {1, 1})))},
       {"aten::max_pool2d_with_indices", floats, rank2 | elements | no_gradient,
        GRAFT_CASE(std::get<1>(
            at::max_pool2d_with_indices(image_of(i.x), {at_most(2, i.x.size(0)), at_most(3, i.x.size(1))})))},
