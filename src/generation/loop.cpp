@@ -27,10 +27,12 @@ GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& c
   const Choice choose(config, prompt.score_context());
   const Stops stops(config, call.tokenizer);
   std::vector<at::Tensor> logprobs;
+  // The largest of the logits is the largest of what they are as floats.
+  const bool as_they_are = choose.scores().none() && !config.do_sample && !with_logprobs;
 
   auto logits = steps.start(prompt);
   for (;;) {
-    const auto scores = choose.scores()(logits, sequences.ids());
+    const auto scores = as_they_are ? logits : choose.scores()(logits, sequences.ids());
     auto tokens = choose(scores);
     if (with_logprobs)
       logprobs.push_back(

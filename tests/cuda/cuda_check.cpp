@@ -467,13 +467,16 @@ std::string training_step(graft::Mode mode) {
 
 }  // namespace
 
-int main() {
+/// cuda_check [PART_OF_A_NAME [TIMES]]: those checks whose names contain it, so many times.
+int main(int argc, char** argv) {
   if (!torch::cuda::is_available()) {
     std::cerr << "there is no GPU\n";
     return 3;
   }
+  const std::string asked_for = argc > 1 ? argv[1] : "";
+  const int times = argc > 2 ? std::stoi(argv[2]) : 1;
   int wrong = 0;
-  const auto report = [&](const std::string& name, const std::function<std::string()>& run) {
+  const auto check = [&](const std::string& name, const std::function<std::string()>& run) {
     std::string failure;
     try {
       failure = run();
@@ -483,6 +486,9 @@ int main() {
     std::cout << (failure.empty() ? "ok    " : "WRONG ") << name
               << (failure.empty() ? "" : ": " + failure.substr(0, 1500)) << std::endl;
     wrong += !failure.empty();
+  };
+  const auto report = [&](const std::string& name, const std::function<std::string()>& run) {
+    for (int i = 0; i < times && name.find(asked_for) != std::string::npos; ++i) check(name, run);
   };
   report("attention of few queries by itself", attend);
   report("products with a short side by themselves", float_mm);

@@ -5,13 +5,16 @@
 // the host runs ahead.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_profiler_api.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/cuda.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <set>
 
 #include "graft/adapter_config.h"
 #include "graft/compile.h"
@@ -31,6 +34,26 @@ double since(Clock::time_point start) {
 
 std::string only;  // the contenders whose names contain this
 
+/// What to look at: for ncu --profile-from-start off, and with GRAFT_TIME_TRACE=F as a trace in file F, when
+/// each kernel ran.
+void watched(const std::function<void()>& body) {
+  using namespace torch::autograd::profiler;
+  using namespace torch::profiler::impl;
+  torch::cuda::synchronize();
+  const char* path = std::getenv("GRAFT_TIME_TRACE");
+  const ProfilerConfig config(ProfilerState::KINETO);
+  const std::set<ActivityType> what = {ActivityType::CUDA};
+  if (path) {
+    prepareProfiler(config, what);
+    enableProfiler(config, what);
+  }
+  cudaProfilerStart();
+  body();
+  torch::cuda::synchronize();
+  cudaProfilerStop();
+  if (path) disableProfiler()->save(path);
+}
+
 void measure(
     const char* name, int calls, const std::function<at::Tensor()>& call,
     const std::function<void()>& when_warm = [] {}) {
@@ -43,10 +66,7 @@ void measure(
   for (int i = 0; i < 5; ++i) out = call();
   torch::cuda::synchronize();
   when_warm();
-  cudaProfilerStart();  // for ncu --profile-from-start off
-  out = call();
-  torch::cuda::synchronize();
-  cudaProfilerStop();
+  watched([&] { out = call(); });
   std::vector<double> single;
   for (int i = 0; i < calls; ++i) {
     const auto start = Clock::now();
@@ -170,9 +190,7 @@ void decode(const std::shared_ptr<graft::PreTrainedModel>& model, const graft::M
       each.push_back((many - few) / calls);
       sum = all;
     }
-    cudaProfilerStart();
-    time_of(4);
-    cudaProfilerStop();
+    watched([&] { time_of(4); });
     std::ranges::sort(each);
     std::cout << way.name << ": first continuation " << first << " ms, a token " << each[2] << " ms, "
               << 1e3 * static_cast<double>(inputs.input_ids.size(0)) / each[2] << " tokens/s, checksum "

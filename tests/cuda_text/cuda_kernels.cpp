@@ -166,8 +166,10 @@ std::string layout_text(const Kernel& kernel) {
     text << "columns";
   else {
     const int64_t at_once = int64_t{l.lanes} * l.width;
-    text << (l.points > 1 ? "rows by warp" : "row by block") << (l.width > 1 ? ", wide" : "")
-         << (l.held_steps > 0 ? ", held" : "")
+    text << (l.lanes == 32  ? "rows by warp"
+             : l.points > 1 ? "rows by warps"
+                            : "row by block")
+         << (l.width > 1 ? ", wide" : "") << (l.held_steps > 0 ? ", held" : "")
          << (kernel.reduced_points() % at_once != 0 ? ", part left" : "");
   }
   return text.str();

@@ -34,6 +34,7 @@ inline Tensors positions(const Tensors& t) { return {t[0].argmax(-1), t[0].argmi
 inline Tensors column_positions(const Tensors& t) { return {t[0].argmax(0), t[0].argmin(0)}; }
 inline Tensors truths(const Tensors& t) { return {t[0].any(-1), t[0].all(-1), t[0].logical_not()}; }
 inline Tensors whole_sums(const Tensors& t) { return {t[0].sum(-1), t[0].amax(-1), t[0] + 3}; }
+inline Tensors product_with_vector(const Tensors& t) { return {(t[0] * t[1]).sum(-1)}; }
 inline Tensors cross_entropy(const Tensors& t) { return {at::cross_entropy_loss(t[0], t[1])}; }
 inline Tensors lookup(const Tensors& t) { return {at::embedding(t[0], t[1]) * 2}; }
 inline Tensors lookup_and_norm(const Tensors& t) { return {at::embedding(t[0], t[1]).softmax(-1)}; }
@@ -83,6 +84,15 @@ inline void add_positions(std::vector<Fused>& all, at::ScalarType dtype) {
   all.push_back({"positions in columns", {made({50, 33}, dtype)}, column_positions});
 }
 
+/// Rows that several warps share, several or one to a block, so many that the last block may have some left.
+inline void add_many_rows(std::vector<Fused>& all, at::ScalarType dtype) {
+  for (const auto& sizes : std::vector<std::vector<int64_t>>{
+           {512, 256}, {513, 1032}, {516, 2048}, {514, 2056}, {513, 4104}, {515, 517}})
+    all.push_back(
+        {"product with a vector", {made(sizes, dtype), made({sizes.back()}, dtype)}, product_with_vector});
+  all.push_back({"positions in many rows", {made({515, 1032}, dtype)}, positions});
+}
+
 inline void add_columns(std::vector<Fused>& all, at::ScalarType dtype) {
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{200, 33}, {17, 32}, {16, 65}, {3, 40}, {40, 3}})
     all.push_back({"columns", {made(sizes, dtype)}, column_sums});
@@ -111,6 +121,9 @@ inline std::vector<Fused> samples() {
        {made({3, 1032}, at::kFloat)},
        [](const Tensors& t) { return Tensors{t[0].sum(-1)}; }},
       {"positions", {made({3, 1500}, at::kFloat)}, positions},
+      {"rows for some warps each",
+       {made({513, 1032}, at::kFloat), made({1032}, at::kFloat)},
+       product_with_vector},
       {"columns", {made({200, 33}, at::kFloat)}, column_sums},
       {"embedding", {made({11, 16}, at::kFloat), ids}, lookup, true},
       {"index_add",
@@ -127,6 +140,7 @@ inline std::vector<Fused> table() {
     add_rows(all, dtype);
     add_columns(all, dtype);
     add_positions(all, dtype);
+    if (dtype == at::kFloat || dtype == at::kHalf) add_many_rows(all, dtype);
     if (dtype == at::kFloat || dtype == at::kBFloat16) add_gradients(all, dtype);
     all.push_back(
         {"cross entropy", {made({9, 50}, dtype), at::randint(0, 50, {9}, at::kLong)}, cross_entropy});

@@ -264,11 +264,6 @@ inline u16 float_to_half(float x) {
 }
 inline void fail(int* failed, int mark) { *failed = mark; }
 inline void begin() {}
-template <class T>
-inline void fetch_row(const T* row, int elements) {
-  volatile T read = row[0];  // outside of the buffer, a place would be noticed
-  read = row[elements - 1];
-}
 inline float bf16_to_float(u16 x) { return shim::with_bits_of<float>(uint32_t(x) << 16); }
 inline u16 float_to_bf16(float x) {
   const auto bits = shim::with_bits_of<uint32_t>(x);

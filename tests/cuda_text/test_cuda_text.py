@@ -25,7 +25,8 @@ OPTIONS = (b"--gpu-architecture=sm_90", b"--fmad=false", b"--std=c++17")  # thos
 LAYOUTS = {"flat by 1", "flat by 2", "flat by 4", "flat by 8", "row by thread", "columns", "scatter",
            "rows by warp, held, part left", "rows by warp, wide, held", "rows by warp, wide, held, part left",
            "row by block, held, part left", "row by block, wide, held", "row by block, wide, held, part left",
-           "row by block, part left", "row by block, wide, part left"}  # fmt: skip
+           "row by block, part left", "row by block, wide, part left", "rows by warps, wide, held, part left", "rows by warps, wide, held",
+           "rows by warps, held, part left"}  # fmt: skip
 
 
 def make(which, folder):

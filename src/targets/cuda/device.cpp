@@ -56,10 +56,12 @@ class CudaContext : public runtime::RunContext {
       check(cudaEventSynchronize(checked_));
     else
       current().synchronize();
-    const auto mark = std::exchange(*seen_.data_ptr<int32_t>(), 0);
-    if (mark != 0) {  // the kernels that look at it have to be done
+    auto& seen = *seen_.data_ptr<int32_t>();
+    const auto mark = seen;
+    if (mark != 0) {  // the kernels that look at it, or leave it once more, have to be done
+      check(cudaMemsetAsync(failed(), 0, sizeof(int32_t), current().stream()));
       current().synchronize();
-      check(cudaMemset(failed(), 0, sizeof(int32_t)));
+      seen = 0;
     }
     return mark;
   }

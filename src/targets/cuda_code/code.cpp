@@ -67,7 +67,7 @@ class Emitter {
     for (const auto& i : kernel_.code)
       if (i.once || i.over_rows || i.column) throw Error("[cuda] no code for reductions over rows yet");
     std::ostringstream text;
-    text << fetched_early() << "  begin();\n  if (unless_failed && *failed) return;\n";
+    text << "  begin();\n  if (unless_failed && *failed) return;\n";
     Code row;
     row_ = &row;
     for (int phase = 0; phase < kernel_.phases; ++phase) run_phase(phase);
@@ -122,41 +122,6 @@ class Emitter {
     return known ? "copy_aligned<" : "copy_many<";
   }
 
-  // --- before the kernel begins
-
-  /// Rows that a warp reads once, from memory that the kernels before have most likely not written (weights):
-  /// they are asked for while those are still running. Nothing rests on it: what is written in between is
-  /// seen.
-  std::string fetched_early() const {
-    const auto& l = layout_;
-    if (kernel_.phases != 1 || l.lanes != warp || !l.rows || l.width == 1) return {};
-    const auto& row = kernel_.dims[static_cast<size_t>(l.vector_dim)];
-    if (row.extent != kernel_.reduced_points()) return {};
-    std::ostringstream rows;
-    for (const auto& i : kernel_.code) {
-      if (i.op != Op::load || !i.full || !is_at_once(i) || !i.indirect.empty() || i.guard >= 0) continue;
-      if (kernel_.buffers[static_cast<size_t>(i.buffer)].written || !is_of_one_point(i.index)) continue;
-      rows << "    fetch_row(b" << i.buffer << " + " << place_text(i.index) << ", " << row.extent << ");\n";
-    }
-    if (rows.str().empty()) return {};
-    std::ostringstream text;
-    text << "  if (const idx point = idx(block) * " << l.points << " + threadIdx.x / " << l.lanes
-         << "; point < " << number_of_points(kernel_.kept_points()) << ") {\n"
-         << variables(/*reduced=*/false, "point") << variables(/*reduced=*/true, "idx(0)") << rows.str()
-         << "  }\n";
-    return text.str();
-  }
-
-  /// No two points read the same: each of the kept variables leads elsewhere.
-  bool is_of_one_point(const Index& index) const {
-    if (!index.is_affine()) return false;
-    for (size_t d = 0; d < kernel_.dims.size(); ++d)
-      if (!kernel_.dims[d].reduced && kernel_.dims[d].extent > 1 &&
-          index.coefficient(static_cast<int>(d)) == 0)
-        return false;
-    return true;
-  }
-
   // --- loops
 
   /// The thread's point, or first of its neighbours, and how it goes on to the next.
@@ -186,7 +151,9 @@ class Emitter {
   }
 
   /// Threads without a point have to meet the others.
-  bool has_idle_points() const { return !layout_.rows; }
+  bool has_idle_points() const {
+    return !layout_.rows || (layout_.lanes > warp && kernel_.kept_points() % layout_.points != 0);
+  }
 
   static std::string number_of_points(int64_t n) { return "idx(" + std::to_string(n) + "ll)"; }
 
@@ -443,28 +410,41 @@ class Emitter {
       if (placed) out << "      const i64 xp = from_lane(" << total << "p, d);\n";
       out << "      " << join(i, total, "x") << "\n    }\n";
       if (layout_.lanes > warp)
-        through_memory(i, type, total, layout_.lanes / warp, "threadIdx.x / 32", "", "threadIdx.x % 32 == 0");
+        through_memory(i, type, total,
+                       {.parts = layout_.lanes / warp,
+                        .place = "threadIdx.x / 32",
+                        .first = "slot * " + std::to_string(layout_.lanes / warp) + " + ",
+                        .who = "threadIdx.x % 32 == 0"});
     } else {
-      through_memory(i, type, total, layout_.lanes, "threadIdx.x", " * 32 + slot", "");
+      through_memory(i, type, total,
+                     {.parts = layout_.lanes, .place = "threadIdx.x", .step = " * 32 + slot"});
     }
   }
 
-  void through_memory(const Instruction& i, const std::string& type, const std::string& total, int count,
-                      const std::string& mine, const std::string& beside, const std::string& who) {
+  /// How what several threads found lies in memory that they share: `parts` of each point, the first of them
+  /// at `first`, one at n being `first` + n `step`.
+  struct Shared {
+    int parts;
+    std::string place, first = {}, step = {}, who = {};  // where a thread puts its own, and which do
+  };
+
+  void through_memory(const Instruction& i, const std::string& type, const std::string& total,
+                      const Shared& how) {
     auto& out = row_->before;
     const bool placed = i.args.size() == 2;
     const auto shared = "s" + total;
-    const int size = beside.empty() ? count : count * warp;
+    const int size = layout_.points * how.parts;
+    const auto at = [&](const std::string& n) { return "[" + how.first + n + how.step + "]"; };
     out << "    __shared__ " << type << " " << shared << "[" << size << "];\n";
     if (placed) out << "    __shared__ i64 " << shared << "p[" << size << "];\n";
-    out << "    " << (who.empty() ? "" : "if (" + who + ") ") << "{ " << shared << "[" << mine
+    out << "    " << (how.who.empty() ? "" : "if (" + how.who + ") ") << "{ " << shared << "[" << how.place
         << "] = " << total << ";";
-    if (placed) out << " " << shared << "p[" << mine << "] = " << total << "p;";
-    out << " }\n    __syncthreads();\n    " << total << " = " << shared << "[0" << beside << "];\n";
-    if (placed) out << "    " << total << "p = " << shared << "p[0" << beside << "];\n";
-    out << "    for (int w = 1; w < " << count << "; ++w) {\n      const " << type << " x = " << shared
-        << "[w" << beside << "];\n";
-    if (placed) out << "      const i64 xp = " << shared << "p[w" << beside << "];\n";
+    if (placed) out << " " << shared << "p[" << how.place << "] = " << total << "p;";
+    out << " }\n    __syncthreads();\n    " << total << " = " << shared << at("0") << ";\n";
+    if (placed) out << "    " << total << "p = " << shared << "p" << at("0") << ";\n";
+    out << "    for (int w = 1; w < " << how.parts << "; ++w) {\n      const " << type << " x = " << shared
+        << at("w") << ";\n";
+    if (placed) out << "      const i64 xp = " << shared << "p" << at("w") << ";\n";
     out << "      " << join(i, total, "x") << "\n    }\n    __syncthreads();\n";
   }
 

@@ -19,10 +19,6 @@ __device__ __forceinline__ u16 float_to_half(float x) { u16 y; asm("cvt.rn.f16.f
 __device__ __forceinline__ float bf16_to_float(u16 x) { return __int_as_float(static_cast<int>(x) << 16); }
 __device__ __forceinline__ u16 float_to_bf16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 __device__ __forceinline__ void fail(int* failed, int mark) { *failed = mark; *reinterpret_cast<int**>(failed + 2)[0] = mark; }
-template <class T> __device__ __forceinline__ void fetch_row(const T* row, int elements) {
-  for (int i = threadIdx.x % 32 * 128; i < elements * int(sizeof(T)); i += 32 * 128)
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(reinterpret_cast<const char*>(row) + i));
-}
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void begin() { asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory"); }
 #else

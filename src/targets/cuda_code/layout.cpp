@@ -13,8 +13,10 @@ constexpr int64_t few_reduced = 16;        // one thread does them one after the
 constexpr int64_t enough_threads = 16384;  // fewer, and a thread takes fewer points at once
 constexpr int64_t many_rows = 2048;        // each of a warp, rather than of a block
 constexpr int64_t some_rows = 512;         // the same of rows that are read once
-constexpr int64_t long_row = 16384;        // too long for a warp, then
-constexpr int warp = 32, most_lanes = 512, column_lanes = 16;
+constexpr int64_t long_row = 16384;        // too long for them, then
+constexpr int64_t warps_enough = 16384;    // rows of a warp each, so many, keep the memory busy
+constexpr int64_t steps_at_once = 4;       // of a loop that the compiler has unrolled (code.cpp)
+constexpr int warp = 32, most_lanes = 512, most_lanes_of_many = 256, column_lanes = 16;
 constexpr int most_held = 32, most_held_steps = 8;
 constexpr int64_t bytes_at_once = 16;
 
@@ -46,7 +48,7 @@ bool is_narrow(const Kernel& kernel) {
   });
 }
 
-int lanes_for(int64_t reduced, int width, int most) {
+int lanes_for(int64_t reduced, int64_t width, int most) {
   const auto needed = static_cast<uint64_t>((reduced + width - 1) / width);
   return static_cast<int>(std::clamp<uint64_t>(std::bit_ceil(needed), warp, static_cast<uint64_t>(most)));
 }
@@ -59,9 +61,14 @@ void lay_rows(const Kernel& kernel, int inner, Layout& layout) {
   }
   layout.lanes = lanes_for(reduced, layout.width, most_lanes);
   if (kernel.kept_points() >= many_rows && reduced <= int64_t{warp} * most_held) layout.lanes = warp;
-  // Such as products with a vector: a warp has enough of its row on the way at a time.
-  if (kernel.phases == 1 && kernel.kept_points() >= some_rows && reduced <= long_row) layout.lanes = warp;
   layout.points = layout.lanes > warp ? 1 : kernel.kept_points() >= many_rows ? 8 : 4;
+  // Such as products with a vector. Few rows are shared by several warps, each of which has all that it reads
+  // on the way at a time; many rows are enough for warps of their own.
+  if (kernel.phases == 1 && kernel.kept_points() >= some_rows && reduced <= long_row) {
+    const int64_t steps = kernel.kept_points() < warps_enough ? steps_at_once : reduced;
+    layout.lanes = lanes_for(reduced, layout.width * steps, most_lanes_of_many);
+    layout.points = most_lanes_of_many / layout.lanes;
+  }
   const int64_t at_once = int64_t{layout.lanes} * layout.width;
   const int64_t steps = (reduced + at_once - 1) / at_once;
   if (steps <= most_held_steps && steps * layout.width <= most_held)
