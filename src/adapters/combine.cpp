@@ -135,7 +135,7 @@ Layers layers_of(const std::vector<WeightedSource>& sources) {
     for (const auto& [key, tensor] : by_key)
       if (key.find(".base_layer.") == std::string::npos && key.find(".lora_") == std::string::npos &&
           !key.ends_with("embed_tokens.weight") && !key.ends_with("lm_head.weight"))
-        throw FormatError("[combine] \"" + source.name + "\" holds " + key + ", which is no LoRA tensor");
+        throw FormatError("[combine] \"" + source.name + "\" holds " + key + ", which is not a LoRA tensor");
   }
   return layers;
 }

@@ -32,7 +32,7 @@ Combined combine_ia3(const std::vector<WeightedSource>& sources, const CombineOp
     check(source, options);
     for (const auto& [key, vector] : source.tensors) {
       if (!key.ends_with(".ia3_l"))
-        throw FormatError("[combine] \"" + source.name + "\" holds " + key + ", which is no IA3 vector");
+        throw FormatError("[combine] \"" + source.name + "\" holds " + key + ", which is not an IA3 vector");
       auto& sum = sums[key];
       if (sum.defined() && sum.sizes() != vector.sizes())
         throw UsageError("[combine] the adapters do not fit each other at \"" + key +

@@ -225,7 +225,7 @@ std::vector<Target> adapted_layers(const AdapterConfig& config, const PreTrained
     if (!layer)
       throw ConfigError(
           "[adapters] \"target_modules\" names \"" + path +
-          "\", which is no single layer; adapters are put on linear, convolution, embedding and "
+          "\", which is not a single layer; adapters are put on linear, convolution, embedding and "
           "normalisation layers");
     found.push_back({path, std::move(layer)});
   }
@@ -272,7 +272,7 @@ std::vector<Target> saved_layers(const AdapterConfig& config, const PreTrainedMo
   for (const auto& [path, parameter] : model.unique_parameters())
     if (!nn::is_wrapped_path(path) && under(path) && !covered.contains(path))
       throw ConfigError("[adapters] \"modules_to_save\": \"" + path +
-                        "\" is no weight or bias of a layer, and cannot be kept by an adapter yet");
+                        "\" is not a weight or bias of a layer, and cannot be kept by an adapter yet");
   return found;
 }
 

@@ -55,7 +55,7 @@ template <class T, size_t n>
 T symbol_value(const std::pair<std::string_view, T> (&table)[n], const ir::Symbol& symbol) {
   for (const auto& [name, entry] : table)
     if (name == symbol.name) return entry;
-  throw Error("[graph] '" + symbol.name + " is no word known here");
+  throw Error("[graph] '" + symbol.name + " is not a word known here");
 }
 
 const c10::Type& unwrapped(const c10::Type* type) {

@@ -158,7 +158,7 @@ ir::Value* view_source(const Node& node) {
 Place map_view(const Value& view, const Place& place) {
   const auto& node = *view.producer();
   const auto found = maps().find(node.op());
-  if (found == maps().end()) throw std::logic_error(node.op() + " is no view");
+  if (found == maps().end()) throw std::logic_error(node.op() + " is not a view");
   return found->second(node, view, place);
 }
 

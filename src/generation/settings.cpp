@@ -55,7 +55,7 @@ const Setting table[] = {
      "Make this token id the first after a single token (a decoder's start)", 0},
     {"forced_eos_token_id", &Config::forced_eos_token_id, rules,
      "Make one of these token ids the last one of a text of full length"},
-    {"remove_invalid_values", &Config::remove_invalid_values, rules, "Replace scores that are no numbers"},
+    {"remove_invalid_values", &Config::remove_invalid_values, rules, "Replace scores that are not numbers"},
     {"exponential_decay_length_penalty", &Config::exponential_decay_length_penalty, rules,
      "START,FACTOR: after START new tokens make the end likelier with every token"},
     {"suppress_tokens", &Config::suppress_tokens, rules, "Never say these token ids"},

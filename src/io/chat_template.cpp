@@ -77,7 +77,7 @@ std::optional<Found> find_in_folder(const fs::path& folder, const std::string& n
                                           : folder / "additional_chat_templates" / (name + ".jinja");
   nlohmann::json config = nlohmann::json::object();
   if (fs::exists(config_file)) config = io::read_json_file(config_file);
-  if (!config.is_object()) throw ConfigError("[chat template] " + config_file.string() + " is no object");
+  if (!config.is_object()) throw ConfigError("[chat template] " + config_file.string() + " is not an object");
   if (fs::exists(file)) {
     found = {.source = text_of_file(file), .label = file.string()};
   } else if (const auto entry = config.find("chat_template"); entry != config.end() && !entry->is_null()) {

@@ -76,7 +76,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
     const auto& file = value.get_ref<const std::string&>();
     if (!io::stays_inside(file)) {
       fail("the weight_map sends " + quote(name) + " to " + quote(file) +
-           ", which is no file beside the index or in a folder below it");
+           ", which is not a file beside the index or in a folder below it");
     }
     if (is_pickle(file)) refuse_pickle(path.parent_path() / file, "model");
     map.emplace(name, file);

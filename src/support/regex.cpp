@@ -23,7 +23,7 @@ Regex::Regex(std::string_view pattern, std::string_view what) : what_(what) {
   if (!code) {
     PCRE2_UCHAR text[256];
     pcre2_get_error_message(error, text, sizeof text);
-    throw ConfigError(std::string(what) + ": \"" + std::string(pattern) + "\" is no regular expression: " +
+    throw ConfigError(std::string(what) + ": \"" + std::string(pattern) + "\" is not a regular expression: " +
                       reinterpret_cast<char*>(text) + " at character " + std::to_string(place));
   }
   code_ = std::make_shared<Code>(code);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <variant>
 
@@ -24,27 +25,39 @@ constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".unfinished-checkpoint-";
 constexpr const char* kState = "trainer_state.json";
 
+/// JSON has no number for these, which a loss or a perplexity may be: they are text there.
+constexpr const char *not_a_number = "NaN", *infinity = "Infinity", *minus_infinity = "-Infinity";
+
+ordered_json json_of(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? not_a_number : value > 0 ? infinity : minus_infinity;
+}
+
 /// The names in log_history are transformers' own.
 ordered_json to_json(const TrainingStep& step) {
-  ordered_json line{
-      {"step", step.step}, {"epoch", step.epoch}, {"loss", step.loss}, {"learning_rate", step.learning_rate}};
-  if (step.grad_norm) line["grad_norm"] = *step.grad_norm;
+  ordered_json line{{"step", step.step},
+                    {"epoch", step.epoch},
+                    {"loss", json_of(step.loss)},
+                    {"learning_rate", step.learning_rate}};
+  if (step.grad_norm) line["grad_norm"] = json_of(*step.grad_norm);
   line["tokens"] = step.tokens;
   line["seconds"] = step.seconds;
   line["compute_seconds"] = step.compute_seconds;
   if (step.skipped) line["skipped"] = true;
   if (step.eval) {
-    line["eval_loss"] = step.eval->loss;
-    if (step.eval->perplexity) line["eval_perplexity"] = *step.eval->perplexity;
+    line["eval_loss"] = json_of(step.eval->loss);
+    if (step.eval->perplexity) line["eval_perplexity"] = json_of(*step.eval->perplexity);
     if (step.eval->accuracy) line["eval_accuracy"] = *step.eval->accuracy;
     line["eval_items"] = step.eval->items;
   }
   return line;
 }
 
-/// JSON has no word for infinity, which a perplexity may be: it is null there.
 double number_in(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::infinity() : value.get<double>();
+  if (value.is_number()) return value.get<double>();
+  // Null is what older versions wrote for all three.
+  if (value == not_a_number) return std::numeric_limits<double>::quiet_NaN();
+  return (value == minus_infinity ? -1 : 1) * std::numeric_limits<double>::infinity();
 }
 
 TrainingStep from_json(const json& line, int64_t max_steps) {
@@ -77,7 +90,10 @@ struct StateField {
 };
 
 bool is_count(const json& value) { return value.is_number_unsigned(); }
-bool is_number(const json& value) { return value.is_number() || value.is_null(); }
+bool is_number(const json& value) {
+  return value.is_number() || value.is_null() || value == not_a_number || value == infinity ||
+         value == minus_infinity;
+}
 bool is_object(const json& value) { return value.is_object(); }
 bool is_list(const json& value) { return value.is_array(); }
 
@@ -86,7 +102,7 @@ std::string wrong_field(const json& object, const std::vector<StateField>& field
   for (const auto& [name, fits, kind] : fields) {
     const auto found = object.find(name);
     if (found == object.end()) return "has no \"" + std::string(name) + '"';
-    if (!fits(*found)) return "has a \"" + std::string(name) + "\" that is no " + kind;
+    if (!fits(*found)) return "has a \"" + std::string(name) + "\" that is not " + kind;
   }
   return "";
 }
@@ -94,20 +110,22 @@ std::string wrong_field(const json& object, const std::vector<StateField>& field
 /// Why trainer_state.json is none that graft has written; empty: it is.
 std::string wrong_state(const json& state) {
   if (!state.is_object()) return "holds no JSON object";
-  static const std::vector<StateField> fields{{"files", is_object, "list of files with their sizes"},
-                                              {"global_step", is_count, "number of steps"},
-                                              {"max_steps", is_count, "number of steps"},
-                                              {"arguments", is_object, "object"},
-                                              {"log_history", is_list, "list"}};
-  static const std::vector<StateField> of_step{
-      {"step", is_count, "number of a step"}, {"epoch", is_number, "number"},
-      {"loss", is_number, "number"},          {"learning_rate", is_number, "number"},
-      {"tokens", is_count, "count"},          {"seconds", is_number, "number"}};
+  static const std::vector<StateField> fields{{"files", is_object, "a list of files with their sizes"},
+                                              {"global_step", is_count, "a number of steps"},
+                                              {"max_steps", is_count, "a number of steps"},
+                                              {"arguments", is_object, "an object"},
+                                              {"log_history", is_list, "a list"}};
+  static const std::vector<StateField> of_step{{"step", is_count, "the number of a step"},
+                                               {"epoch", is_number, "a number"},
+                                               {"loss", is_number, "a number"},
+                                               {"learning_rate", is_number, "a number"},
+                                               {"tokens", is_count, "a count"},
+                                               {"seconds", is_number, "a number"}};
   if (auto wrong = wrong_field(state, fields); !wrong.empty()) return wrong;
   for (const auto& [name, bytes] : state["files"].items())
     if (!is_count(bytes)) return "has no size for " + name;
   for (const auto& line : state["log_history"]) {
-    if (!line.is_object()) return "has a step in \"log_history\" that is no object";
+    if (!line.is_object()) return "has a step in \"log_history\" that is not an object";
     if (auto wrong = wrong_field(line, of_step); !wrong.empty())
       return "has a step in \"log_history\" that " + wrong;
   }

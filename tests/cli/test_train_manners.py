@@ -234,7 +234,7 @@ DAMAGE = {
     "half a state": (lambda path: path.write_text(path.read_text()[:40]), "trainer_state.json"),
     "a list": (lambda path: path.write_text("[1]"), "trainer_state.json holds no JSON object: it is not as graft wrote it"),
     "another program's": (lambda path: path.write_text('{"global_step": 6, "log_history": []}'), 'trainer_state.json has no "files": it is not as graft wrote it'),
-    "a text for a number": (lambda path: changed(path, global_step="6"), 'has a "global_step" that is no number of steps'),
+    "a text for a number": (lambda path: changed(path, global_step="6"), 'has a "global_step" that is not a number of steps'),
     "no arguments": (lambda path: changed(path, arguments=None), 'has no "arguments"'),
     "sizes": (lambda path: changed(path, files={"x": "many"}), "has no size for x"),
     "a step": (lambda path: changed(path, log_history=[{"step": 1}]), 'has a step in "log_history" that has no "epoch"'),

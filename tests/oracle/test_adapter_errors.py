@@ -74,7 +74,7 @@ FIELDS = {
     "exclude-pattern-broken": ({"exclude_modules": "["}, '"exclude_modules"'),
     "target-unmatched": ({"target_modules": ["q_proj", "no_such"]}, '"no_such" matched no module of LlamaForCausalLM'),
     "target-pattern-unmatched": ({"target_modules": "no_such.*"}, "matches nothing"),
-    "target-no-layer": ({"target_modules": ["mlp"]}, "which is no single layer"),
+    "target-no-layer": ({"target_modules": ["mlp"]}, "which is not a single layer"),
     "all-left-out": ({"exclude_modules": ["q_proj"]}, "is left to adapt"),
     "blocks-text": ({"layers_to_transform": "x"}, "a list of whole numbers"),
     "no-such-block": ({"layers_to_transform": [7]}, "is left to adapt"),

@@ -3,10 +3,13 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
+import subprocess
 import time
 
 import pytest
+import tokenizers
 
 import programs
 from harness import GRAFT
@@ -98,6 +101,23 @@ def test_interrupts_stop_the_answer_and_not_the_program(chatty, terminal):  # no
     assert "there is no command /nothing" in talk.read_until(PROMPT)
     os.write(talk.end, b"\x04")  # Ctrl-D
     assert talk.status() == 0
+
+
+def test_what_a_model_says_does_not_command_the_terminal(chatty, terminal, tmp_path):  # noqa: F811
+    folder = tmp_path / "model"
+    shutil.copytree(chatty[0] / "model", folder)
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    for other in folder.glob("*token*"):
+        other.unlink()
+    words = {f"\x1b]0;{i}\x07\x9b2J\r": i for i in range(size)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token=next(iter(words))))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    command = (GRAFT, "generate", "--model", folder, "--prompt", "x", "--max-new-tokens", "8", "--ignore-eos")
+    talk = terminal(*command)
+    shown = talk.read_until("\n")
+    assert not {"\x1b", "\x07", "\x9b", "\r"} & set(shown), repr(shown)
+    plain = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    assert "\x1b]0;" in plain and "\u241b]0;" in shown and "\u2407" in shown and "\u240d" in shown
 
 
 def test_quit(chatty, terminal):  # noqa: F811

@@ -206,7 +206,7 @@ REFUSED = {
     "no tokenizer": ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "task_type": "CAUSAL_LM", "prompt_tuning_init": "TEXT",
                       "prompt_tuning_init_text": "x"}, "tokenizer_name_or_path"),
     "tokenizer elsewhere": ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "task_type": "CAUSAL_LM", "prompt_tuning_init": "TEXT",
-                             "prompt_tuning_init_text": "x", "tokenizer_name_or_path": "gpt2"}, "is no folder here"),
+                             "prompt_tuning_init_text": "x", "tokenizer_name_or_path": "gpt2"}, "is not a folder here"),
     "width": ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "task_type": "CAUSAL_LM", "token_dim": 5}, "token_dim"),
     "layers": ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 3, "task_type": "CAUSAL_LM", "num_layers": 9}, "num_layers"),
     "two stacks": ({"peft_type": "P_TUNING", "num_virtual_tokens": 3, "task_type": "CAUSAL_LM", "num_transformer_submodules": 2}, "one stack"),

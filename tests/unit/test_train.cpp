@@ -70,6 +70,22 @@ TEST(RunFolder, FindsTheLastWholeCheckpoint) {
   EXPECT_EQ(folder.last()->global_step, 9);
 }
 
+TEST(RunFolder, NumbersThatJsonHasNotComeBack) {
+  const TempDir temp;
+  const train::RunFolder folder(temp.path());
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<TrainingStep> log{
+      {.step = 1, .loss = std::nan(""), .grad_norm = infinity},
+      {.step = 2, .loss = -infinity, .eval = EvalMetrics{.loss = 3, .perplexity = infinity}}};
+  folder.save(2, log, {}, [](const fs::path&) {});
+  const auto read = folder.last()->log;
+  EXPECT_TRUE(std::isnan(read[0].loss));
+  EXPECT_EQ(read[0].grad_norm, infinity);
+  EXPECT_EQ(read[1].loss, -infinity);
+  EXPECT_EQ(read[1].eval->loss, 3);
+  EXPECT_EQ(read[1].eval->perplexity, infinity);
+}
+
 TEST(RunFolder, AFailedSaveLeavesNothing) {
   const TempDir temp;
   const train::RunFolder folder(temp.path());

@@ -17,6 +17,7 @@
 #include "output_folder.h"
 #include "prompts.h"
 #include "support/counted.h"
+#include "terminal_text.h"
 
 namespace graft::cli {
 namespace {
@@ -197,7 +198,7 @@ class Chat {
     interrupted();  // one that came before the question is not meant
     const auto show = [&](const std::string& piece) {
       said += piece;
-      if (!flags_.json) std::cout << piece << std::flush;
+      if (!flags_.json) std::cout << for_output(piece) << std::flush;
     };
     const auto start = Clock::now();
     const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };

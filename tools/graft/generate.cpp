@@ -19,6 +19,7 @@
 #include "output_folder.h"
 #include "prompts.h"
 #include "report.h"
+#include "terminal_text.h"
 
 namespace graft::cli {
 namespace {
@@ -172,7 +173,7 @@ class Generation {
                             .on_tokens =
                                 [&](const std::vector<int64_t>& tokens) {
                                   times.tick();
-                                  if (streams) std::cout << text.add(tokens[0]) << std::flush;
+                                  if (streams) std::cout << for_output(text.add(tokens[0])) << std::flush;
                                   return true;
                                 },
                             .assistant_model = draft_,
@@ -185,7 +186,7 @@ class Generation {
                             .tokenizer = stop_reader_};
     const auto made = generated(call);
     const auto& sequences = made.sequences;
-    if (streams) std::cout << text.finish() << "\n";
+    if (streams) std::cout << for_output(text.finish()) << "\n";
     if (!flags_.output.empty()) save_safetensors(flags_.output, tensors_of(made));
     if (!flags_.json && !streams) print(made);
 
@@ -263,7 +264,7 @@ class Generation {
     if (!tokenizer_ && !flags_.output.empty()) return;
     for (int64_t row = 0; row < sequences.size(0); ++row) {
       if (tokenizer_) {
-        std::cout << label(row) << text_of(sequences, row) << "\n";
+        std::cout << label(row) << for_output(text_of(sequences, row)) << "\n";
       } else {
         const char* gap = "";
         for (const int64_t id : row_of(sequences, row, 0)) std::cout << std::exchange(gap, " ") << id;
@@ -279,7 +280,7 @@ class Generation {
     const auto values = numbers_of(made.logprobs[row]);
     for (size_t i = 0; i < ids.size(); ++i) {
       std::cout << "  " << values[i] << "\t" << ids[i];
-      if (tokenizer_) std::cout << "\t" << tokenizer_->id_to_token(ids[i]).value_or("");
+      if (tokenizer_) std::cout << "\t" << for_output(tokenizer_->id_to_token(ids[i]).value_or(""));
       std::cout << "\n";
     }
   }

@@ -19,7 +19,7 @@ at::Tensor text_tokens(const AdapterConfig& config, int64_t count) {
       "[adapters] \"prompt_tuning_init\" is \"TEXT\", and \"tokenizer_name_or_path\" (" + where + ") ";
   if (!fs::exists(where))
     throw ConfigError(why +
-                      "is no folder here: download the tokenizer and name its folder, or start from "
+                      "is not a folder here: download the tokenizer and name its folder, or start from "
                       "\"RANDOM\" or \"SAMPLE_VOCAB\"");
   std::vector<int64_t> ids;
   try {

@@ -60,7 +60,7 @@ class VbloraPart : public AddedWeight {
     const int64_t length = bank_.size(1);
     for (const int64_t side : {build.in_features(), build.out_features()})
       if (side % length != 0)
-        build.refuse("its " + std::to_string(side) + " features are no multiple of \"vector_length\", " +
+        build.refuse("its " + std::to_string(side) + " features are not a multiple of \"vector_length\", " +
                      std::to_string(length));
     a_ = mixed(build, "vblora_logits_A", r_, build.in_features() / length);
     b_ = mixed(build, "vblora_logits_B", build.out_features() / length, r_);

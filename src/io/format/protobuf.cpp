@@ -59,7 +59,7 @@ void ProtoReader::skip() {
 }
 
 void ProtoReader::want(Wire wire, const char* name) {
-  if (!unread_ || wire_ != wire) fail("field " + std::to_string(field_) + " is no " + name);
+  if (!unread_ || wire_ != wire) fail("field " + std::to_string(field_) + " is not a " + name);
   unread_ = false;
 }
 

@@ -44,14 +44,14 @@ json sentencepiece_added_tokens(const SentencePieceFile& file, Fields& config) {
       add(static_cast<int64_t>(id), piece.text, true, json());
   }
   if (!more) return added;
-  if (!more->is_object()) config.fail("has \"added_tokens_decoder\" that is no object");
+  if (!more->is_object()) config.fail("has \"added_tokens_decoder\" that is not an object");
   std::map<int64_t, const json*> by_id;
   for (const auto& [key, value] : more->items()) {
     int64_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || !value.is_object())
       config.fail("has in \"added_tokens_decoder\" the entry " + quote(key) +
-                  ", which is no id with a token");
+                  ", which is not an id with a token");
     by_id[id] = &value;
   }
   for (const auto& [id, value] : by_id) {
@@ -94,7 +94,7 @@ TokenizerPipeline build_sentencepiece(std::string_view bytes, const std::string&
     const std::string token = special_token(config, key, usual);
     const AddedToken* added = parts.added->find(token);
     const auto id = added ? std::optional(added->id) : parts.model->token_to_id(token);
-    if (!id) config.fail("asks for " + quote(token) + " in each text, which is no token");
+    if (!id) config.fail("asks for " + quote(token) + " in each text, which is not a token");
     specials[token] = {{"id", token}, {"ids", {*id}}, {"tokens", {token}}};
     single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
   };

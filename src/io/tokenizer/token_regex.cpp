@@ -153,7 +153,7 @@ TokenRegex::TokenRegex(std::string_view pattern, const std::string& label, bool 
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof message);
     throw ConfigError("[tokenizer] " + label + ": the pattern " + quote(pattern) +
-                      " is no regular expression: " + reinterpret_cast<char*>(message));
+                      " is not a regular expression: " + reinterpret_cast<char*>(message));
   }
   code_ = std::make_shared<Code>(code);
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where the platform has none, matching is slower
