@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "graft/error.h"
 #include "graft/trainer.h"
