@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "adapters/methods/arrow.h"
 #include "adapters/part.h"
 #include "graft/error.h"
 #include "models/sources.h"
@@ -56,10 +57,15 @@ std::vector<Trained> with_decay(const NamedTensors& tensors, const torch::nn::Mo
 class Adapters : public Subject {
  public:
   explicit Adapters(std::shared_ptr<PeftModel> model) : peft_(std::move(model)) {
-    if (tensors().empty())
-      throw UsageError(
-          "[train] no active adapter can be trained: add one, or load it with is_trainable, and make it "
-          "active");
+    if (!tensors().empty()) return;
+    for (const auto& name : peft_->active_adapters())
+      if (adapters::is_arrow(peft_->peft_config(name)))
+        throw UsageError("[train] the Arrow router \"" + name +
+                         "\" has nothing to train: it chooses among adapters by their weights. Train these, "
+                         "each by itself, and make the router again");
+    throw UsageError(
+        "[train] no active adapter can be trained: add one, or load it with is_trainable, and make it "
+        "active");
   }
 
   std::vector<Trained> tensors() const override {
