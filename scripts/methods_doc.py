@@ -48,9 +48,14 @@ def rows(folder):
     return path
 
 
-def graft_facts():
+def graft_facts(methods=None):
+    """Of all methods, or of these."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([BUILD / "tests" / "method_features_driver", rows(folder), Path(folder) / "scratch"],
+        path = rows(folder)
+        if methods:
+            asked = [row for row in json.loads(path.read_text()) if row["name"].rpartition("-")[0] in methods]
+            path.write_text(json.dumps(asked))
+        done = subprocess.run([BUILD / "tests" / "method_features_driver", path, Path(folder) / "scratch"],
                               check=True, stdout=subprocess.PIPE, text=True)
     facts = json.loads(done.stdout)
     for features in facts.values():

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GRAFT_BUILD", ROOT / "build"))
 HERE = Path(__file__).resolve().parent
-USUAL = ("x86_64-sse2", "x86_64-avx2", "x86_64-avx512", "aarch64-neon")  # the others in `make test-full`
+USUAL = ("x86_64-avx2", "aarch64-neon")  # the others in `make test-full`
 # Level: its architecture, the flags in /proc/cpuinfo of a machine that has it, whether qemu has it.
 LEVELS = {
     "x86_64-sse2": ("x86_64", (), True),

@@ -107,6 +107,7 @@ def test_against_peft(tmp_path):
         assert row["ratios"]["eager"] > 0
 
 
+@pytest.mark.full
 def test_what_torch_compile_cannot_do_is_no_failure(tmp_path):
     """A Python whose torch.compile raises: the row says so, and the run goes on."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -66,6 +66,7 @@ def test_the_file_for_llama_cpp_is_the_checkpoint(tiny_llama):
     assert back.config.rope_parameters["rope_theta"] == 5000.0
 
 
+@pytest.mark.full
 def test_a_model_file(tiny_llama, tmp_path):
     """--model: the weights of a GGUF file; llama.cpp takes part where its package is."""
     file = tiny_llama[1] / "model.gguf"

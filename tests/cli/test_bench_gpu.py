@@ -43,7 +43,8 @@ def test_graft_alone(tmp_path):
 
 
 # Steps and decoding are compared by the tests of the other suites as well.
-@pytest.mark.parametrize("only", [["1b-forward-8x128", "1b-use-mixed"], pytest.param(["1b-use-base", "1b-use-one", "1b-step", "1b-decode-1"], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("only", [["1b-forward-8x128", "1b-use-mixed"], ["1b-use-base", "1b-use-one", "1b-step", "1b-decode-1"]])
 def test_both_sides_compute_the_same(only, tmp_path):
     """Compared by the run itself; the products alone have nothing to compare."""
     _, rows, _ = measured(tmp_path, "--only", ",".join(only), "--contenders", "graft,gemm", "--against", "python", "--python", sys.executable, "--skip-compile")

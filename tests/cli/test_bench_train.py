@@ -40,7 +40,8 @@ def test_graft_alone(tmp_path):
     assert "Training: peak memory" in table and "Training: peak memory" in page
 
 
-@pytest.mark.parametrize("only", ["lora-train", pytest.param("full-train,dora-train,ia3-train,oft-train", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("only", ["lora-train", "full-train,dora-train,ia3-train,oft-train"])
 def test_both_sides_train_alike(tmp_path, only):
     """The loss after some steps is compared by the run itself."""
     _, rows, _ = measured(tmp_path, "--only", only, "--against", "python", "--python", sys.executable, "--skip-compile")

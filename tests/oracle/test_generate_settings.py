@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import programs
 from harness import GRAFT, ROOT, randomised, run, text_batch
+from in_ci import some_of
 from test_generate import HOW, adapters, ours, same, talker  # noqa: F401 (fixtures)
 
 BEAMS = [dict(num_beams=4, num_return_sequences=3), dict(num_beams=3, length_penalty=2.0, early_stopping="never"), dict(num_beams=2, early_stopping=True, length_penalty=-1.0)]
@@ -119,7 +120,7 @@ def speaker(request, tmp_path_factory):
     return folder, tokenizer
 
 
-@pytest.mark.parametrize("stops", [["at"], ["t s"], [" ma"], ["ß"], ["Hä", "nothing"], ["—"], ["雪"], ["🙂 n"], ["three one"], ["the cat sat on"], ["<|end|>"], ["never said"], ["o", "e"]], ids=str)
+@pytest.mark.parametrize("stops", some_of([["at"], ["t s"], [" ma"], ["ß"], ["Hä", "nothing"], ["—"], ["雪"], ["🙂 n"], ["three one"], ["the cat sat on"], ["<|end|>"], ["never said"], ["o", "e"]], 2), ids=str)
 def test_stop_strings(speaker, tmp_path, stops):
     """Sentences that the model is made to say: each token's score is raised by a bias that knows all before it."""
     folder, tokenizer = speaker

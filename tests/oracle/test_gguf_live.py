@@ -224,6 +224,7 @@ def smollm():
     return AutoModelForCausalLM.from_pretrained(folder, gguf_file=name), AutoTokenizer.from_pretrained(folder, gguf_file=name)
 
 
+@pytest.mark.full  # a minute in which transformers reads the file
 @needs_smollm
 def test_smollm_logits(smollm, tmp_path):
     model, tokenizer = smollm
@@ -235,6 +236,7 @@ def test_smollm_logits(smollm, tmp_path):
     torch.testing.assert_close(load_file(tmp_path / "out.safetensors")["logits"], want, atol=1e-5 * want.abs().max().item(), rtol=0)
 
 
+@pytest.mark.full  # a minute in which transformers reads the file
 @needs_smollm
 def test_smollm_answers(smollm, tmp_path):
     """Twenty prompts as one batch of text: the same tokens as transformers chooses."""
