@@ -34,7 +34,8 @@ at::Tensor Choice::draw(const at::Tensor& probabilities, int64_t count) const {
   // What a model without any sense leaves: no token with a chance, or NaN.
   if (!on_host.sum(-1).isfinite().all().item<bool>())
     throw Error(
-        "[generate] the probabilities to draw by are not numbers: the settings leave no token, or the model's "
+        "[generate] the probabilities to draw by are not numbers: the settings leave no token, or the "
+        "model's "
         "results are not finite");
   return at::multinomial(on_host, count, /*replacement=*/false, generator_).to(probabilities.device());
 }

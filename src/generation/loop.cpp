@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "generation/all_ended.h"
 #include "generation/beam_search.h"
 #include "generation/choice.h"
 #include "generation/sequences.h"
@@ -19,6 +20,12 @@ bool told(const GenerateCall& call, const at::Tensor& tokens) {
 GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& config,
                    const GenerateCall& call, bool with_logprobs) {
   if (config.num_beams > 1) return search(steps, prompt, config, call);
+  // Who is told each token waits for it in any case.
+  return run(steps, prompt, config, call, with_logprobs, prompt.ids.is_cuda() && !call.on_tokens);
+}
+
+GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& config,
+                   const GenerateCall& call, bool with_logprobs, bool looks_late) {
   const at::NoGradGuard no_grad;
   const int64_t pad = config.pad_token_id.value_or(0);
   Sequences sequences(prompt.ids);
@@ -26,6 +33,7 @@ GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& c
   auto position = prompt.positions.select(1, prompt.length() - 1);
   const Choice choose(config, prompt.score_context());
   const Stops stops(config, call.tokenizer);
+  AllEnded all_ended(looks_late);
   std::vector<at::Tensor> logprobs;
   // The largest of the logits is the largest of what they are as floats.
   const bool as_they_are = choose.scores().none() && !config.do_sample && !with_logprobs;
@@ -41,8 +49,14 @@ GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& c
     sequences.add(tokens);
     if (stops.any()) ended = ended.logical_or(stops.ended_by(sequences.ids()));
     const bool go_on = told(call, tokens) && !stops.late();
-    if (!go_on || sequences.length() == prompt.max_length() || (stops.any() && ended.all().item<bool>()))
+    if (stops.any() && all_ended.after(ended)) {
+      if (looks_late) {  // this step was one too many; the cache may hold more than was asked for
+        sequences.drop_last();
+        if (with_logprobs) logprobs.pop_back();
+      }
       break;
+    }
+    if (!go_on || sequences.length() == prompt.max_length()) break;
     position = position + 1;
     logits = steps.next(tokens.unsqueeze(1), position.unsqueeze(1));
   }

@@ -38,5 +38,9 @@ bool told(const GenerateCall& call, const at::Tensor& tokens);
 /// Greedy decoding, sampling or beam search. `with_logprobs`: else those may be left undefined.
 GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& config,
                    const GenerateCall& call, bool with_logprobs);
+/// The same without beams. `looks_late`: whether all rows have ended is asked a step late, so that a GPU has
+/// the next step to do meanwhile.
+GenerateOutput run(Steps& steps, const Prompt& prompt, const GenerationConfig& config,
+                   const GenerateCall& call, bool with_logprobs, bool looks_late);
 
 }  // namespace graft::generation

@@ -10,6 +10,7 @@ class Sequences {
 
   /// [rows]
   void add(const at::Tensor& tokens);
+  void drop_last() { --length_; }
   /// [rows, length]
   at::Tensor ids() const { return room_.slice(1, 0, length_); }
   int64_t length() const { return length_; }
