@@ -87,7 +87,7 @@ inline void add_positions(std::vector<Fused>& all, at::ScalarType dtype) {
 /// Rows that several warps share, several or one to a block, so many that the last block may have some left.
 inline void add_many_rows(std::vector<Fused>& all, at::ScalarType dtype) {
   for (const auto& sizes : std::vector<std::vector<int64_t>>{
-           {512, 256}, {513, 1032}, {516, 2048}, {514, 2056}, {513, 4104}, {515, 517}})
+           {512, 256}, {513, 1032}, {516, 2048}, {514, 2056}, {513, 4104}, {515, 517}, {515, 259}})
     all.push_back(
         {"product with a vector", {made(sizes, dtype), made({sizes.back()}, dtype)}, product_with_vector});
   all.push_back({"positions in many rows", {made({515, 1032}, dtype)}, positions});

@@ -410,11 +410,12 @@ class Emitter {
       if (placed) out << "      const i64 xp = from_lane(" << total << "p, d);\n";
       out << "      " << join(i, total, "x") << "\n    }\n";
       if (layout_.lanes > warp)
-        through_memory(i, type, total,
-                       {.parts = layout_.lanes / warp,
-                        .place = "threadIdx.x / 32",
-                        .first = "slot * " + std::to_string(layout_.lanes / warp) + " + ",
-                        .who = "threadIdx.x % 32 == 0"});
+        through_memory(
+            i, type, total,
+            {.parts = layout_.lanes / warp,
+             .place = "threadIdx.x / 32",
+             .first = layout_.points > 1 ? "slot * " + std::to_string(layout_.lanes / warp) + " + " : "",
+             .who = "threadIdx.x % 32 == 0"});
     } else {
       through_memory(i, type, total,
                      {.parts = layout_.lanes, .place = "threadIdx.x", .step = " * 32 + slot"});
