@@ -54,6 +54,7 @@ SPACE := $(subst ,, )
 # All of it: also TSan, g++, long fuzz runs, and the unit tests with every call compared with eager.
 test-full: test tsan gcc
 	@$(PYTEST) -m full tests
+	@GRAFT_TOKENIZER_LINES=12000 $(PYTEST) -m "not full" tests/oracle/test_tokenizer_live.py tests/oracle/test_tokenizer_kinds.py
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	@GRAFT_STATEFUL_COUNT=20000 GRAFT_STATEFUL_KINDS=50 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulFuzz.*'
 	@GRAFT_ADAPTER_STORIES=1000 build/tests/unit_tests --gtest_brief=1 --gtest_filter='StatefulAdapters.*'

@@ -8,13 +8,23 @@ from transformers import DynamicCache, StaticCache
 
 from cases import CASES
 from harness import DRIVER, assert_close, assert_no_worse, drive, graft_forward, named, run
+from in_ci import some_of
 
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES), "two cases have the same name"
 ALL = named(CASES)
 CAUSAL = named(case for case in CASES if case.causal)
 TRAINED = named(case for case in CASES if case.train)
-HALF = named(case for case in CASES if case.half)
+HALF = [case for case in CASES if case.half]
+
+
+def in_halves():
+    """Each case in one of the two; in both in `make test-full`."""
+    dtypes = ("bfloat16", "float16")
+    for place, case in enumerate(HALF):
+        for dtype in dtypes:
+            in_ci = not case.full and dtype == dtypes[place % 2]
+            yield pytest.param(case.name, dtype, marks=[] if in_ci else [pytest.mark.full])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -25,8 +35,7 @@ def test_forward_and_gradients(checkpoints, name):
         assert_close(graft_forward(checkpoint, batch), checkpoint.expected(batch), checkpoint.case.tolerance, lambda: checkpoint.expected(batch, torch.float64))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", HALF)
+@pytest.mark.parametrize("name, dtype", in_halves())
 def test_half_precision(checkpoints, name, dtype):
     checkpoint = checkpoints(name)
     batch = list(checkpoint.case.batches.values())[-1]()
@@ -71,7 +80,7 @@ def test_training_mode(checkpoints, name, how):
     assert_close(drive(checkpoint, "train", batch, how), checkpoint.expected(batch, train=True), checkpoint.case.tolerance, lambda: checkpoint.expected(batch, torch.float64, True))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", some_of(ALL, 2))
 def test_save_and_reload_in_python(checkpoints, name, tmp_path):
     """What graft saves has transformers' own keys and bits, whole or in shards, and loads with nothing missing or left over."""
     checkpoint = checkpoints(name)
