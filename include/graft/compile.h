@@ -235,7 +235,7 @@ class Compiled<R(Args...)> {
   R operator()(Args... args) const {
     if constexpr (writes)
       if (is_given_twice(args...)) return (*function_)(std::forward<Args>(args)...);
-    Values values(args...);
+    Values values = values_of(args...);
     const auto flat = flatten(values);
     const auto made = core_->call(flat, original(values));
     for (const auto& note : flat.afterwards) note();
@@ -256,8 +256,17 @@ class Compiled<R(Args...)> {
  private:
   using Values = std::tuple<std::decay_t<Args>...>;
 
+  /// What is given away is taken, but for what is written back.
+  static Values values_of(Args&... args) {
+    if constexpr (writes)
+      return Values(args...);
+    else
+      return Values(std::forward<Args>(args)...);
+  }
+
   static detail::FlatArguments flatten(Values& values) {
     detail::FlatArguments flat;
+    flat.tensors.reserve(sizeof...(Args));
     detail::CollectLeaves collect(flat);
     Leaves<Values>::visit(values, collect);
     return flat;

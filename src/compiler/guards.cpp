@@ -5,6 +5,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <sstream>
@@ -24,14 +25,21 @@ std::string changed(const std::string& what, const T& was, const T& is) {
 
 at::IntArrayRef view(const std::vector<int64_t>& v) { return v; }
 
-/// The first of the tensors that shares memory with the i-th. Pair by pair, with no allocation: arguments are
+/// Of tensors one after the other, the first that shares memory with the last. Pair by pair: arguments are
 /// few.
-uint32_t first_sharing(const std::vector<at::Tensor>& tensors, size_t i) {
-  const auto* storage = storage_of(tensors[i]);
-  for (size_t k = 0; storage && k < i; ++k)
-    if (storage_of(tensors[k]) == storage) return static_cast<uint32_t>(k);
-  return static_cast<uint32_t>(i);
-}
+class Sharing {
+ public:
+  uint32_t next(const at::Tensor& tensor) {
+    const auto* storage = storage_of(tensor);
+    const auto place = static_cast<uint32_t>(storages_.size());
+    storages_.push_back(storage);
+    if (!storage) return place;
+    return static_cast<uint32_t>(std::ranges::find(storages_, storage) - storages_.begin());
+  }
+
+ private:
+  c10::SmallVector<const c10::StorageImpl*, 16> storages_;  // no memory of its own in most calls
+};
 
 uint32_t first_same(const std::vector<at::Tensor>& tensors, size_t i) {
   size_t k = 0;
@@ -219,9 +227,10 @@ bool MemoryGuard::holds(const std::vector<at::Tensor>& inputs) const {
 ArgumentGuards::ArgumentGuards(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
                                std::vector<size_t> numbers)
     : fixed_(fixed), numbers_(std::move(numbers)) {
+  Sharing sharing;
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors_.emplace_back(tensors[i]);
-    aliases_.push_back(first_sharing(tensors, i));
+    aliases_.push_back(sharing.next(tensors[i]));
     same_.push_back(first_same(tensors, i));
   }
 }
@@ -246,8 +255,9 @@ bool ArgumentGuards::is_same(const std::vector<int64_t>& fixed, bool any_numbers
 bool ArgumentGuards::hold(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& fixed,
                           bool any_numbers) const {
   if (tensors.size() != tensors_.size() || !is_same(fixed, any_numbers)) return false;
+  Sharing sharing;
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (!tensors_[i].holds(tensors[i]) || first_sharing(tensors, i) != aliases_[i] ||
+    if (!tensors_[i].holds(tensors[i]) || sharing.next(tensors[i]) != aliases_[i] ||
         first_same(tensors, i) != same_[i])
       return false;
   return true;
