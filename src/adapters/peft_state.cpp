@@ -127,7 +127,8 @@ void PeftModel::State::refresh_versions() {
   versions.penalties->becomes(penalties);
   std::string mixtures;
   for (const auto* adapter : by_slot(/*also_vacant=*/true))
-    if (adapters::as_mixture(adapter->shared)) mixtures += std::to_string(*adapter->slot) + " ";
+    if (const auto* mixture = adapters::as_mixture(adapter->shared))
+      mixtures += std::to_string(*adapter->slot) + ":" + std::to_string(mixture->first_share()) + " ";
   versions.mixtures->becomes(mixtures);
   invocations.clear();
   std::string tokens;
@@ -419,20 +420,35 @@ std::shared_ptr<const Routing> PeftModel::State::with_shares(const std::shared_p
                                                              const VirtualTokens& prompt) const {
   read_state(versions.mixtures, "the adapters that choose among experts");
   std::shared_ptr<Routing> with;
-  at::Tensor hidden;
+  at::Tensor of_base;
+  // The last hidden state of a first call, which has keys and values of its own in the cache: the how manieth
+  // pass over the tokens it is there.
+  const auto first_call = [&](const std::shared_ptr<const Routing>& first, size_t pass) {
+    const at::NoGradGuard no_grad;
+    const nn::WithCallContext context(first);
+    auto given = adapters::without_row_data(inputs);
+    if (given.past_key_values) {
+      const auto layers = adapters::model_size(*owner.model_, "num_layers");
+      given.past_key_values =
+          std::make_shared<nn::BesideCache>(given.past_key_values, static_cast<int64_t>(pass) * layers);
+    }
+    return owner.model_->last_hidden_state(given);
+  };
+  const auto& tokens = inputs.input_ids.defined() ? inputs.input_ids : inputs.inputs_embeds;
   for (const auto* adapter : by_slot(/*also_vacant=*/true)) {
     const auto* mixture = adapters::as_mixture(adapter->shared);
     if (!mixture || !by->gate(*adapter->slot)) continue;
     if (prompt.any())
       throw UsageError("[xlora] X-LoRA does not go with virtual tokens: use the prompt without it");
-    if (!hidden.defined()) {
-      const at::NoGradGuard no_grad;
-      const nn::WithCallContext base(std::make_shared<Routing>(routing.get()));
-      auto given = adapters::without_row_data(inputs);
-      if (given.past_key_values)
-        given.past_key_values = std::make_shared<nn::BesideCache>(
-            given.past_key_values, adapters::model_size(*owner.model_, "num_layers"));
-      hidden = owner.model_->last_hidden_state(given);
+    at::Tensor hidden;
+    if (mixture->first_share() != 0) {
+      const auto alone = std::make_shared<Routing>(routing.get());
+      alone->set(*adapter->slot, *by->gate(*adapter->slot));
+      alone->tell_shares(*adapter->slot, mixture->first_shares(tokens.size(0), tokens.size(1)));
+      hidden = first_call(alone, 2 + *adapter->slot);
+    } else {
+      if (!of_base.defined()) of_base = first_call(std::make_shared<Routing>(routing.get()), 1);
+      hidden = of_base;
     }
     if (!with) with = std::make_shared<Routing>(*by);
     with->tell_shares(*adapter->slot, mixture->shares(hidden));

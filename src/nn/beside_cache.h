@@ -9,7 +9,7 @@ namespace graft::nn {
 /// For one call; the model's own pass, which follows, counts the tokens.
 class BesideCache : public KVCache {
  public:
-  /// `layers` is how many the model has.
+  /// `layers`: how many are before it in the cache, as many as the model has for each pass.
   BesideCache(std::shared_ptr<KVCache> cache, int64_t layers) : cache_(std::move(cache)), layers_(layers) {}
 
   std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,

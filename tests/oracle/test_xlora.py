@@ -22,6 +22,8 @@ CASES = {
     "top": ("llama-gqa", dict(top_k_lora=1, layerwise_scalings=True)),
     "top-softmax": ("llama-gqa", dict(top_k_lora=2, enable_softmax_topk=True, enable_softmax=False)),
     "no-softmax": ("llama-gqa", dict(enable_softmax=False)),
+    "first-pass": ("llama-gqa", dict(scaling_pass_value=0.4)),
+    "first-pass-top": ("llama-gqa", dict(scaling_pass_value=-0.3, layerwise_scalings=True, top_k_lora=2, enable_softmax_topk=True)),
     "opt": ("opt-lm-untied", dict(layerwise_scalings=True)),
     "embedding": ("llama-tied", {}),
     "many": ("llama-gqa", dict(layerwise_scalings=True)),  # PEFT's file has "10" after "1"
@@ -101,17 +103,18 @@ def test_no_merge(adapters, tmp_path):
 
 @pytest.mark.parametrize("how", COMPILE)
 def test_rows(adapters, tmp_path, how):
-    """One row with X-LoRA, one with a plain adapter, one with the other X-LoRA, one of the base."""
+    """One row with X-LoRA, one with a plain adapter, two with other X-LoRAs, one of the base."""
     checkpoint, one, model = adapters("llama")
     _, other, second = adapters("layerwise")
+    _, last, third = adapters("first-pass")
     lora = noisy(peft.get_peft_model(checkpoint.fresh(), peft.LoraConfig(r=3, target_modules=["q_proj"])), "rows", 0.3).eval()
     lora.save_pretrained(tmp_path / "lora")
     ids = torch.arange(11).view(1, 11) + 3
     with torch.no_grad():
-        want = torch.cat([each(input_ids=ids).logits for each in (model, lora, second, checkpoint.fresh().eval())])
+        want = torch.cat([each(input_ids=ids).logits for each in (model, lora, second, third, checkpoint.fresh().eval())])
     got = graft_forward(
-        checkpoint, {"input_ids": ids.repeat(4, 1)}, "--adapter", f"x={one}", "--adapter", f"l={tmp_path / 'lora'}", "--adapter", f"y={other}",
-        "--adapter-names", "x,l,y,__base__", "--no-grads", *COMPILE[how],
+        checkpoint, {"input_ids": ids.repeat(5, 1)}, "--adapter", f"x={one}", "--adapter", f"l={tmp_path / 'lora'}", "--adapter", f"y={other}",
+        "--adapter", f"z={last}", "--adapter-names", "x,l,y,z,__base__", "--no-grads", *COMPILE[how],
     )  # fmt: skip
     assert_close(got, {"logits": want}, 2e-5)
 
@@ -177,7 +180,7 @@ def test_experts_are_plain(adapters, tmp_path, name):
 
 
 @pytest.mark.parametrize("flags", [(), ("--compile",)])
-@pytest.mark.parametrize("name", ["llama", "layerwise"])
+@pytest.mark.parametrize("name", ["llama", "layerwise", "first-pass"])
 def test_generation(adapters, tmp_path, name, flags):
     """PEFT reads all again for each token; here a cache holds both passes."""
     checkpoint, folder, model = adapters(name)

@@ -29,6 +29,7 @@ class Classifier : public Mixture {
         dropout_(config.number("xlora_dropout_p")),
         softmax_(config.boolean("enable_softmax")),
         by_layer_(config.boolean("layerwise_scalings")),
+        first_(config.number("scaling_pass_value")),
         layers_(std::move(layers)) {
     for (auto& expert : experts)
       expert.source = std::make_shared<GivenSource>(GivenSource::open(expert.folder));
@@ -86,6 +87,12 @@ class Classifier : public Mixture {
     return softmax_ ? at::softmax(x / temperature_, -1) : x;
   }
 
+  double first_share() const override { return first_; }
+  at::Tensor first_shares(int64_t batch, int64_t tokens) const override {
+    return at::full({batch, tokens, layer_count(), static_cast<int64_t>(experts.size())}, first_,
+                    products_[0].weight.options().requires_grad(false));
+  }
+
   void finish(const PreTrainedModel& model) override { finish_experts(experts, model); }
 
   int64_t layer_count() const { return static_cast<int64_t>(layers_.size()); }
@@ -104,6 +111,7 @@ class Classifier : public Mixture {
   std::vector<Product> products_;
   double temperature_, dropout_;
   bool softmax_, by_layer_;
+  double first_;  // of each expert in the first call
   std::vector<Target> layers_;
 };
 
@@ -258,7 +266,7 @@ Method xlora_method() {
             return std::make_shared<Classifier>(config, model, layers, source);
           },
           .draws = [](const AdapterConfig&) { return Draws::in_training; },
-          .data_fields = {"adapters", "use_trainable_adapters", "scaling_pass_value", "xlora_size"}};
+          .data_fields = {"adapters", "use_trainable_adapters", "xlora_size"}};
 }
 
 }  // namespace graft::adapters
