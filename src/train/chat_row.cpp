@@ -68,6 +68,14 @@ const ordered_json& messages_of(const ordered_json& row, const char* name) {
   const auto& messages = row.at(name);
   if (!messages.is_array() || messages.empty())
     throw FormatError("\"" + std::string(name) + "\" must be a list of messages, and not empty");
+  for (const auto& message : messages) {
+    // Where tools are called instead, templates look for it.
+    const bool lacks = message.is_object() && message.contains("content") && message["content"].is_null();
+    if (lacks && !message.contains("tool_calls"))
+      throw FormatError("a message in \"" + std::string(name) +
+                        "\" has a \"content\" of null, which a template writes as the word None: give it a "
+                        "text, \"\" for none");
+  }
   return messages;
 }
 

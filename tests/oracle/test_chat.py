@@ -194,7 +194,7 @@ def test_completions_of_messages(chatty, tmp_path, number):
     ({"prompt": [], "completion": ROWS[0][2:]}, '"prompt" must be a list of messages, and not empty'), ({"prompt": ROWS[0][:2], "completion": []}, '"completion" must be'),
     ({"prompt": ROWS[0][:2], "completion": [{"content": "x"}]}, '"role"'), ({"prompt": ROWS[0][:2]}, "both lists"),
     ({"messages": []}, "not empty"), ({"messages": [{"content": "x"}]}, '"role"'), ({"messages": [{"role": "user", "content": "x"}]}, "nothing in it is said by the assistant"),
-    ({"messages": "hello"}, "must be a list"),
+    ({"messages": "hello"}, "must be a list"), ({"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "x"}]}, "the word None"),
 ])
 def test_bad_rows(chatty, tmp_path, row, said):
     folder, _ = chatty
