@@ -63,7 +63,7 @@ test-full: test tsan gcc
 
 # Sanitizers cannot see into generated code: here without the suites that run every operator over it, and with few random programs;
 # test-full has them all.
-ASAN_FILTER := -*LoweringOps*:*LoweringGradients*:*VectorMath*:*PointwiseFuzz*:TrainingMemory*
+ASAN_FILTER := -*LoweringOps*:*LoweringGradients*:*VectorMath*:*PointwiseFuzz*:*Scans.Shapes*:TrainingMemory*:Assisted.Speculative*:Prefetch.EveryArchitectureCompiled*
 asan: build/build.ninja
 	@ninja -C build --quiet unit_tests_asan
 	@GTEST_FILTER='$(ASAN_FILTER)' GRAFT_FUZZ_COUNT=$(or $(ASAN_PROGRAMS),8) GRAFT_STATEFUL_COUNT=$(or $(ASAN_PROGRAMS),40) \
