@@ -97,6 +97,8 @@ struct JsonlOptions {
   int64_t pad_to_multiple_of = 1;
   /// Of rows with messages only what the assistant says is judged; else all of it.
   bool assistant_only_loss = true;
+  /// Where adapters know another number of tokens than the model (PeftModel::vocab_size()).
+  std::optional<int64_t> vocab_size = {};
   bool skip_bad_rows = false;                          ///< else the first one is an error
   std::function<void(int64_t count)> on_skipped = {};  ///< told how many were left out
 };

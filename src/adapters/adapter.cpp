@@ -430,6 +430,9 @@ namespace {
 /// out of it, which is computed again and rounded.
 bool is_base_weight(const at::Tensor& given, const std::string& path, const at::Tensor& base,
                     const Adapter& adapter) {
+  if (given.dim() == base.dim() && given.dim() > 0 && given.size(0) > base.size(0) &&
+      given.sizes().slice(1) == base.sizes().slice(1))  // of a base whose vocabulary has grown
+    return is_base_weight(given.narrow(0, 0, base.size(0)), path, base, adapter);
   if (base.sizes() != given.sizes()) return false;
   at::Tensor changed;
   for (const auto& placed : adapter.parts)
@@ -441,6 +444,23 @@ bool is_base_weight(const at::Tensor& given, const std::string& path, const at::
   return off <= rounded * base.abs().max().item<double>();
 }
 
+/// The path of a layer's own weight, without the words for where PEFT keeps it beside an adapter's.
+std::string own_path(std::string key) {
+  constexpr std::string_view prefix = "base_model.model.";
+  if (key.starts_with(prefix)) key.erase(0, prefix.size());
+  for (const std::string_view word : {".token_adapter", ".base_layer", ".original_module"})
+    if (const auto at = key.find(std::string(word) + "."); at != std::string::npos)
+      key.erase(at, word.size());
+  return key;
+}
+
+/// The key of what is trained in a layer's place, of the same under PEFT's other name; empty for other keys.
+std::string saved_key(std::string key) {
+  constexpr std::string_view word = ".modules_to_save";
+  const auto at = key.find(std::string(word) + ".");
+  return at == std::string::npos ? "" : key.erase(at, word.size());
+}
+
 }  // namespace
 
 void GivenSource::finish(const PreTrainedModel& model, const Adapter& adapter) {
@@ -449,15 +469,16 @@ void GivenSource::finish(const PreTrainedModel& model, const Adapter& adapter) {
   if (!misshapen_.empty())
     what += "\nof another shape or kind than the model and the configuration give:" + first_few(misshapen_);
   std::vector<std::string> left;
-  constexpr std::string_view prefix = "base_model.model.";
   // Asked for only where a tensor is left: the model's tree grows with every adapter.
   std::optional<torch::OrderedDict<std::string, at::Tensor>> own;
   for (const auto& [key, tensor] : tensors_) {
     if (taken_.contains(key)) continue;
     if (!own) own = model.named_parameters();
+    if (const auto saved = tensors_.find(saved_key(key));
+        saved != tensors_.end() && taken_.contains(saved->first) && at::equal(saved->second, tensor))
+      continue;
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
-    auto path = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
-    if (const auto at = path.find(".base_layer."); at != std::string::npos) path.erase(at, 11);
+    const auto path = own_path(key);
     if (const auto* base = own->find(path); base && is_base_weight(tensor, path, *base, adapter)) continue;
     left.push_back(key);
   }

@@ -157,7 +157,7 @@ std::shared_ptr<const TrainingData> read_jsonl(const std::filesystem::path& path
   if (options.pad_to_multiple_of < 1) throw UsageError("[train] pad_to_multiple_of must be at least 1");
   const io::MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  train::RowReader reader(model, tokenizer, options.max_length, options.assistant_only_loss);
+  train::RowReader reader(model, tokenizer, options);
   std::vector<Example> examples;
   int64_t bad = 0;
   std::string first_bad;

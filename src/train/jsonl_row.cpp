@@ -41,22 +41,21 @@ std::optional<int64_t> positions_of(const Config& config) {
 
 }  // namespace
 
-RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder,
-                     std::optional<int64_t> max_length, bool assistant_only_loss)
+RowReader::RowReader(const PreTrainedModel& model, std::filesystem::path folder, const JsonlOptions& options)
     : task_(find_architecture(model.architecture()).task),
       num_labels_(model.config().num_labels()),
-      vocab_size_(model.config().integer("vocab_size", 0)),
+      vocab_size_(options.vocab_size.value_or(model.config().integer("vocab_size", 0))),
       positions_(positions_of(model.config())),
-      max_length_(max_length),
+      max_length_(options.max_length),
       folder_(std::move(folder)),
-      assistant_only_loss_(assistant_only_loss) {
+      assistant_only_loss_(options.assistant_only_loss) {
   if (task_ == Task::base)
     throw UsageError("[train] " + model.architecture() +
                      " has no head and so no loss; train a checkpoint with a head");
   if (task_ == Task::image_classification)
     throw UsageError("[train] JSONL rows hold text; give images as --tokens with pixel_values");
   if (task_ == Task::seq2seq_lm) positions_.reset();  // what such a config names is no table's length
-  if (max_length && *max_length < 1) throw UsageError("[train] max_length must be at least 1");
+  if (max_length_ && *max_length_ < 1) throw UsageError("[train] max_length must be at least 1");
   // Where it is a list, generation may stop at any of them; the first ends a training text.
   try {
     eos_ = model.config().optional_integer("eos_token_id");

@@ -11,6 +11,7 @@
 #include "graft/chat_template.h"
 #include "graft/model.h"
 #include "graft/tokenizer.h"
+#include "graft/trainer.h"
 #include "models/architecture.h"
 
 namespace graft::train {
@@ -27,8 +28,7 @@ struct Example {
 class RowReader {
  public:
   /// The tokenizer is looked for in `folder` when the first row with text comes.
-  RowReader(const PreTrainedModel& model, std::filesystem::path folder, std::optional<int64_t> max_length,
-            bool assistant_only_loss);
+  RowReader(const PreTrainedModel& model, std::filesystem::path folder, const JsonlOptions& options);
 
   /// FormatError with the reason, without the place.
   Example read(std::string_view line);

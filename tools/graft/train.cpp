@@ -116,6 +116,7 @@ int train(TrainFlags flags, const std::shared_ptr<ProcessGroup>& group) {
   const auto subject = load(flags);
   int64_t skipped = 0;
   flags.rows.seed = flags.arguments.seed;
+  if (subject.peft) flags.rows.vocab_size = subject.peft->vocab_size();
   flags.rows.on_skipped = [&](int64_t count) { skipped += count; };
   const auto data = read_data(flags.tokens.empty() ? flags.data : flags.tokens, !flags.tokens.empty(), flags,
                               *subject.model);

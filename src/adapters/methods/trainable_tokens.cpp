@@ -83,7 +83,9 @@ class TokensPart : public Part {
     for (const auto index : indices_) {
       if (index < 0 || index >= count)
         throw ConfigError("[trainable tokens] token " + std::to_string(index) + " is none of the " +
-                          std::to_string(count) + " of \"" + build.path + "\"");
+                          std::to_string(count) + " of \"" + build.path +
+                          "\". For an adapter of a base whose vocabulary has grown, save that base as "
+                          "transformers has resized it, and load the adapter on it");
       if (!seen.insert(index).second)
         throw ConfigError("[trainable tokens] token " + std::to_string(index) + " is named twice");
     }
