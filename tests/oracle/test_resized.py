@@ -104,3 +104,38 @@ def test_not_merged(saved, tmp_path):
     done = run(GRAFT, "merge", "--model", checkpoint.folder, "--adapter", folder, "--output", tmp_path / "merged", check=False)
     assert done.returncode == 1 and "137 tokens in the adapter and 131 in the model" in done.stderr, done.stderr
     assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("name", ["trained", "trained-tied", "opt"])
+def test_with_the_tables_that_peft_saves_in_addition(checkpoints, tmp_path, name):
+    """As save_pretrained() does where it finds the base and its vocabulary is another one."""
+    case, fields = KINDS[name]
+    checkpoint = checkpoints(case)
+    model = peft.get_peft_model(resized(checkpoint), peft.LoraConfig(r=3, target_modules=["q_proj"], task_type="CAUSAL_LM", **fields))
+    noisy(model, name, 0.1).save_pretrained(tmp_path, save_embedding_layers=True)
+    assert any(".original_module." in key for key in load_file(tmp_path / "adapter_model.safetensors"))
+    batch = batch_with_new_tokens(padding="right")
+    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path, "--no-grads"), results(theirs_of(checkpoint, tmp_path), batch, grads=False), 1e-5)
+
+
+@pytest.mark.parametrize("case", ["llama-gqa", "llama-tied"])
+@pytest.mark.parametrize("fields", [dict(trainable_token_indices=[4, 5]), dict(modules_to_save=["embed_tokens"])], ids=["tokens", "table"])
+def test_tables_of_a_base_as_it_was(checkpoints, tmp_path, case, fields):
+    checkpoint = checkpoints(case)
+    model = peft.get_peft_model(checkpoint.fresh(), peft.LoraConfig(r=3, target_modules=["q_proj"], task_type="CAUSAL_LM", **fields))
+    noisy(model, case, 0.1).save_pretrained(tmp_path, save_embedding_layers=True)
+    batch = text_batch(labels="lm")
+    batch["input_ids"][:, 1] = 4
+    theirs = peft.PeftModel.from_pretrained(checkpoint.fresh(), tmp_path).eval().to(DEVICE)
+    assert_close(graft_forward(checkpoint, batch, "--adapter", tmp_path, "--no-grads"), results(theirs, batch, grads=False), 1e-5)
+
+
+def test_rows_with_new_tokens(saved, tmp_path):
+    """`graft train` goes by the adapter's vocabulary, however rows are given."""
+    checkpoint, folder = saved("trained")
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [3, 135, 7, 136]}\n{"input_ids": [5, 132, 134]}\n')
+    command = (GRAFT, "train", "--model", checkpoint.folder, "--adapter", folder, "--data", tmp_path / "rows.jsonl", "--output", tmp_path / "out", "--max-steps", 2)
+    run(*command)
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [3, 137]}\n')
+    done = run(*command[:-3], tmp_path / "other", "--max-steps", 2, check=False)
+    assert done.returncode == 1 and "token 137 is not in the vocabulary of 137" in done.stderr, done.stderr
