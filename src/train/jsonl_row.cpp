@@ -33,6 +33,10 @@ std::vector<int64_t> integers(const json& row, const char* name) {
   return list.get<std::vector<int64_t>>();
 }
 
+bool is_all_ones(const json& list) {
+  return list.is_array() && std::all_of(list.begin(), list.end(), [](const json& v) { return v == 1; });
+}
+
 std::optional<int64_t> positions_of(const Config& config) {
   for (const char* key : {"max_position_embeddings", "n_positions"})
     if (config.has(key)) return config.integer(key);
@@ -81,6 +85,17 @@ std::vector<int64_t> RowReader::encode(const std::string& text, bool special) {
 }
 
 void RowReader::read_ids(const json& row, Example& example) const {
+  // What TRL's tokenised rows say of their tokens would be lost.
+  const auto refuse_mask = [&](const char* name) {
+    if (const auto mask = row.find(name); mask != row.end() && !is_all_ones(*mask))
+      refuse(
+          std::string("\"") + name +
+          "\" beside \"input_ids\" is not read: leave out what is padding, and give \"labels\" with -100 for "
+          "what is not judged");
+  };
+  refuse_mask("attention_mask");
+  if (!row.contains("labels"))
+    for (const char* name : {"completion_mask", "assistant_masks"}) refuse_mask(name);
   example.input_ids = integers(row, "input_ids");
   if (row.contains("token_type_ids")) {
     example.token_type_ids = integers(row, "token_type_ids");

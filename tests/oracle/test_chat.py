@@ -195,6 +195,8 @@ def test_completions_of_messages(chatty, tmp_path, number):
     ({"prompt": ROWS[0][:2], "completion": [{"content": "x"}]}, '"role"'), ({"prompt": ROWS[0][:2]}, "both lists"),
     ({"messages": []}, "not empty"), ({"messages": [{"content": "x"}]}, '"role"'), ({"messages": [{"role": "user", "content": "x"}]}, "nothing in it is said by the assistant"),
     ({"messages": "hello"}, "must be a list"), ({"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "x"}]}, "the word None"),
+    ({"input_ids": [5, 6, 7], "completion_mask": [0, 1, 1]}, '"completion_mask" beside "input_ids"'),
+    ({"input_ids": [5, 6, 7], "labels": [5, 6, 7], "attention_mask": [0, 1, 1]}, '"attention_mask" beside "input_ids"'),
 ])
 def test_bad_rows(chatty, tmp_path, row, said):
     folder, _ = chatty
