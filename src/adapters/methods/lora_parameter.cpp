@@ -90,7 +90,8 @@ std::vector<Target> named_weights(const AdapterConfig& config, const PreTrainedM
     }
   for (const auto& [path, tensor] : model.unique_parameters())
     if (!of_layers.contains(path) && is_meant(path))
-      throw ConfigError("[lora] \"target_parameters\" names \"" + path + "\", which is not a weight of a layer");
+      throw ConfigError("[lora] \"target_parameters\" names \"" + path +
+                        "\", which is not a weight of a layer");
   if (!unmatched.empty())
     throw ConfigError("[lora] \"target_parameters\": \"" + *unmatched.begin() +
                       "\" matched no parameter of " + model.architecture());
