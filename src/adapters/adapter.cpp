@@ -468,6 +468,14 @@ void GivenSource::finish(const PreTrainedModel& model, const Adapter& adapter) {
   if (!missing_.empty()) what += "\nmissing:" + first_few(missing_);
   if (!misshapen_.empty())
     what += "\nof another shape or kind than the model and the configuration give:" + first_few(misshapen_);
+  // Trained tokens stand in the file once more for the layer that shares the embedding's weight.
+  const auto is_there_twice = [&](const std::string& key, const at::Tensor& tensor) {
+    constexpr std::string_view ending = ".token_adapter.trainable_tokens_delta";
+    return key.ends_with(ending) && std::ranges::any_of(taken_, [&](const std::string& other) {
+             return other.ends_with(ending) && tensors_.contains(other) &&
+                    at::equal(tensors_.at(other), tensor);
+           });
+  };
   std::vector<std::string> left;
   // Asked for only where a tensor is left: the model's tree grows with every adapter.
   std::optional<torch::OrderedDict<std::string, at::Tensor>> own;
@@ -477,6 +485,7 @@ void GivenSource::finish(const PreTrainedModel& model, const Adapter& adapter) {
     if (const auto saved = tensors_.find(saved_key(key));
         saved != tensors_.end() && taken_.contains(saved->first) && at::equal(saved->second, tensor))
       continue;
+    if (is_there_twice(key, tensor)) continue;
     // PEFT saves the base's own weight beside an adapted embedding. It must be this base's.
     const auto path = own_path(key);
     if (const auto* base = own->find(path); base && is_base_weight(tensor, path, *base, adapter)) continue;

@@ -79,7 +79,7 @@ TEST(RunFolder, NumbersThatJsonHasNotComeBack) {
   const std::vector<TrainingStep> log{
       {.step = 1, .loss = std::nan(""), .grad_norm = infinity},
       {.step = 2, .loss = -infinity, .eval = EvalMetrics{.loss = 3, .perplexity = infinity}}};
-  folder.save(2, log, {}, [](const fs::path&) {});
+  folder.save(2, log, {"base", {{"seed", 1}}}, [](const fs::path&) {});
   const auto read = folder.last()->log;
   EXPECT_TRUE(std::isnan(read[0].loss));
   EXPECT_EQ(read[0].grad_norm, infinity);
