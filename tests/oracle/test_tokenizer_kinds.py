@@ -258,7 +258,7 @@ def test_behaviors(behavior, invert, tmp_path):
     ("decoder", {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True}, '"CTC"; known are'),
     ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Magic"}]}, '"Magic"'),
     ("normalizer", {"type": "NFC", "strength": 3}, '"strength"'),
-    ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated", "invert": False}, "no regular expression"),
+    ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated", "invert": False}, "not a regular expression"),
     ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "[a[b]]"}, "behavior": "Isolated", "invert": False}, "class inside another"),
     ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways", "invert": False}, '"Sideways"'),
 ])

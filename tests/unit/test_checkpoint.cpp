@@ -208,7 +208,7 @@ TEST_F(CheckpointIndex, RefusesWhatIsNoIndex) {
 TEST_F(CheckpointIndex, RefusesNamesThatLeaveTheFolder) {
   for (const std::string name : {"../x.safetensors", "/etc/passwd", "a/../b.safetensors", "a//b.safetensors",
                                  "a/", "a\\\\b.safetensors", "..", ".", "", "x\\u0000.safetensors"}) {
-    expect_refused_map(rest_ + "\"c\": \"" + name + "\"", {"sends \"c\"", "no file beside the index"});
+    expect_refused_map(rest_ + "\"c\": \"" + name + "\"", {"sends \"c\"", "not a file beside the index"});
   }
 }
 

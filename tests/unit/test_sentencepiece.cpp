@@ -57,7 +57,7 @@ TEST(Protobuf, EachMalformationHasItsMessage) {
     in.next();
     in.text();
   });
-  EXPECT_NE(wrong.find("field 1 is no text"), wrong.npos) << wrong;
+  EXPECT_NE(wrong.find("field 1 is not a text"), wrong.npos) << wrong;
 }
 
 TEST(Charsmap, IsCheckedBeforeItIsUsed) {
