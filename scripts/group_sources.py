@@ -2,12 +2,13 @@
 """Puts sources into groups that can be compiled as one file: prints `GROUP FILE` for each. CMake asks it when GRAFT_GROUPED is on.
 
 In a group, a name that one file keeps to itself (in a nameless namespace, `static`, a macro) is seen by all that follow. So two files
-never meet where a name of the one is used by the other, overloads apart. Files keep their order, so that neighbours, which include the same headers,
-share a group.
+never meet where a name of the one is used by the other, overloads apart. A file's name chooses its group, so that a change to one file leaves the
+other groups, and what ccache has of them, as they are.
 """
 import argparse
 import re
 import sys
+import zlib
 from pathlib import Path
 
 from checklib import blank, read
@@ -81,23 +82,37 @@ class Source:
         return not all(overloads(name) for name in shared)
 
 
+def group_count(lines, wanted):
+    """About one group for each `wanted` lines, in steps of a quarter: code that grows seldom changes it."""
+    count = 1
+    while count * wanted < lines:
+        count = max(count + 1, count * 5 // 4)
+    return count
+
+
 def groups_of(paths, lines):
-    """Each source goes into the first group that has room and that it clashes with nothing of."""
-    groups = []
-    for path in paths:
-        source = Source(path)
-        for group in groups:
-            if sum(s.lines for s in group) + source.lines <= lines and not any(source.clashes(s) for s in group):
-                group.append(source)
-                break
-        else:
-            groups.append([source])
+    """Each source goes into the group of its name, or into the next one that has room and that it clashes with nothing of."""
+    sources = [Source(path) for path in paths]
+    count = group_count(sum(source.lines for source in sources), lines)
+    groups = [[] for _ in range(count)]
+    most = 2 * lines
+
+    def takes(group, source):
+        return sum(s.lines for s in group) + source.lines <= most and not any(source.clashes(s) for s in group)
+
+    for source in sources:
+        first = zlib.crc32(source.path.name.encode()) % count
+        in_order = groups[first:] + groups[:first]
+        group = next((group for group in in_order if not group or takes(group, source)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(source)
     return groups
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--lines", type=int, default=1500, help="the most lines of a group")
+    options.add_argument("--lines", type=int, default=2500, help="about how many lines a group has (at most twice as many)")
     options.add_argument("files", nargs="+", type=Path)
     args = options.parse_args()
     for number, group in enumerate(groups_of(args.files, args.lines)):
