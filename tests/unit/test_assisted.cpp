@@ -71,7 +71,7 @@ TEST_P(Assisted, LookingUpChangesNoToken) {
     Told eager, compiled;
     EXPECT_TRUE(at::equal(generate(*model, {.input_ids = one_row(prompt)}, config, eager.call()), want));
     EXPECT_TRUE(at::equal(fast.generate({.input_ids = one_row(prompt)}, config, compiled.call()), want));
-    EXPECT_EQ(eager.tokens, numbers(want.slice(1, 9)));
+    EXPECT_EQ(eager.tokens, tokens_in(want.slice(1, 9)));
     EXPECT_EQ(eager.right, compiled.right);
     EXPECT_LE(eager.right, eager.guessed);
     right += eager.right;
@@ -128,7 +128,7 @@ TEST(Assisted, EndsWhereItEndsWithout) {
   const auto model = tiny_decoder("llama");
   const auto prompt = one_row(tiny_prompt(9, 0));
   GenerationConfig config{.max_new_tokens = 30};
-  const auto free = numbers(generate(*model, {.input_ids = prompt}, config).slice(1, 9));
+  const auto free = tokens_in(generate(*model, {.input_ids = prompt}, config).slice(1, 9));
   for (const size_t at : {0, 3, 11, 20}) {
     config.eos_token_id = {free[at]};
     config.prompt_lookup_num_tokens.reset();

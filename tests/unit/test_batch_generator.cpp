@@ -36,8 +36,8 @@ struct Results {
 
 Ids alone(PreTrainedModel& model, const BatchRequest& request) {
   const auto ids = one_row(request.input_ids);
-  return numbers(generate(model, {.input_ids = ids, .attention_mask = at::ones_like(ids)}, request.config)
-                     .slice(1, ids.size(1)));
+  return tokens_in(generate(model, {.input_ids = ids, .attention_mask = at::ones_like(ids)}, request.config)
+                       .slice(1, ids.size(1)));
 }
 
 void finish_all(BatchGenerator& batch) {
@@ -260,7 +260,7 @@ TEST(Batch, EachRowHasItsAdapter) {
   const GenerationConfig config{.max_new_tokens = 12};
   for (const auto* name : {"de", "__base__", "fr", "de"}) {
     const auto prompt = tiny_prompt(6, 1);
-    const auto tokens = numbers(
+    const auto tokens = tokens_in(
         generate(*peft, {.input_ids = one_row(prompt)}, config, {.adapter_names = {name}}).slice(1, 6));
     different.insert(tokens);
     want[batch.submit(

@@ -46,7 +46,7 @@ TEST_P(Sessions, ReadWhatIsNew) {
     EXPECT_TRUE(at::equal(got, generate(*model, {.input_ids = one_row(text)}, config))) << turn;
     // The last token of an answer has not been run.
     EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()) - std::max<int64_t>(0, before - 1));
-    text = numbers(got);
+    text = tokens_in(got);
   }
   // Of another beginning nothing is of use, of the same one what is the same.
   text[3] = (text[3] + 1) % kTinyVocabulary;
@@ -69,7 +69,7 @@ TEST_P(Sessions, KeepWhatEachChoiceOfAdaptersRead) {
     const auto got = session.generate({.input_ids = one_row(text)}, config);
     EXPECT_TRUE(at::equal(got, generate(*peft, {.input_ids = one_row(text)}, config)));
     EXPECT_EQ(session.tokens_read(), read);
-    text = numbers(got);
+    text = tokens_in(got);
   };
   turn(6);  // 6 tokens and 4 new ones: 9 are held by "a"
   turn(1);
@@ -116,7 +116,7 @@ TEST_P(Sessions, TakeGuesses) {
     const auto want = generate(*model, {.input_ids = one_row(text)}, config);
     config.prompt_lookup_num_tokens = 4;
     EXPECT_TRUE(at::equal(session.generate({.input_ids = one_row(text)}, config), want));
-    text = joined(numbers(want), {5, 6});
+    text = joined(tokens_in(want), {5, 6});
   }
 }
 
@@ -131,7 +131,7 @@ TEST_P(Sessions, ReadAgainWithOtherWeights) {
     const auto got = session.generate({.input_ids = one_row(text)}, config);
     EXPECT_TRUE(at::equal(got, generate(*peft, {.input_ids = one_row(text)}, config)));
     EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()));
-    text = numbers(got);
+    text = tokens_in(got);
   };
   const auto write = [](at::Tensor to, bool past_version) {
     const at::NoGradGuard no_grad;
@@ -171,7 +171,7 @@ TEST(Session, ReadAgainForAnotherTask) {
     const ModelInputs prompt{.input_ids = one_row(text), .task_ids = at::tensor({task})};
     const auto got = session.generate(prompt, config);
     EXPECT_TRUE(at::equal(got, generate(*peft, prompt, config))) << task;
-    text = numbers(got);
+    text = tokens_in(got);
   }
 }
 

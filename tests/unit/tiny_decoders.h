@@ -55,7 +55,7 @@ inline std::vector<int64_t> tiny_prompt(int64_t length, uint64_t seed) {
 
 inline at::Tensor one_row(const std::vector<int64_t>& ids) { return at::tensor(ids, at::kLong).unsqueeze(0); }
 
-inline std::vector<int64_t> numbers(const at::Tensor& tensor) {
+inline std::vector<int64_t> tokens_in(const at::Tensor& tensor) {
   const auto flat = tensor.flatten().contiguous();
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
