@@ -12,7 +12,7 @@
 namespace graft {
 namespace {
 using generation::PromptLookup;
-using testing_tools::numbers;
+using testing_tools::tokens_in;
 using testing_tools::one_row;
 using testing_tools::tiny_decoder;
 using testing_tools::tiny_prompt;
