@@ -15,7 +15,7 @@ namespace graft {
 namespace {
 
 using testing_tools::differs;
-using testing_tools::tokens_in_for;
+using testing_tools::numbers_for;
 
 /// Over all plans of all kernels; the number of plans.
 int64_t expect_same_for_all_plans(const std::string& text) {

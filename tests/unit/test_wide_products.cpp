@@ -14,7 +14,7 @@ namespace graft::passes {
 namespace {
 
 using testing_tools::differs;
-using testing_tools::tokens_in_for;
+using testing_tools::numbers_for;
 
 bool all_are_slow(ir::DType) { return true; }
 int64_t four(ir::DType) { return 4; }
