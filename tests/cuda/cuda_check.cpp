@@ -340,8 +340,11 @@ std::string float_mm() {
         auto want = wide(x).mm(wide(b)), bound = wide(x).abs().mm(wide(b).abs());
         if (added) want = want + wide(*added);
         const double share = out_type == at::kFloat ? 1e-5 : out_type == at::kHalf ? 1e-3 : 8e-3;
+        // A result in half precision is made of two parts of each number: 2^-16 of what the terms add up to.
+        const double of_terms = out_type == at::kFloat ? 1e-5 : 0x1p-16;
         const bool right =
-            at::where(want.isfinite(), (wide(got) - want).abs().le(share * want.abs() + 1e-5 * bound + 1e-30),
+            at::where(want.isfinite(),
+                      (wide(got) - want).abs().le(share * want.abs() + of_terms * bound + 1e-30),
                       wide(got).eq(want).logical_or(wide(got).isnan() & want.isnan()))
                 .all()
                 .item<bool>();

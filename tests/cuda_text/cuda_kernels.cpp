@@ -195,18 +195,16 @@ void write_written(const std::filesystem::path& folder) {
     opened(folder / (name + ".cu")) << cuda::matrix_code(function);
     opened(folder / (name + ".inc")) << function;
   };
-  write_narrow("narrow_dots0", cuda::dots_function({DType::bf16, Along::large, 16}));
+  write_narrow("narrow_dots0", cuda::dots_function({DType::bf16, Along::large, 16, 4, 32}));
   write_narrow("narrow_dots1", cuda::dots_function({DType::f16, Along::narrow, 48}));
-  write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 32}));
+  write_narrow("narrow_dots2", cuda::dots_function({DType::f32, Along::neither, 32, 2}));
   write_narrow("narrow_sums0", cuda::sums_function({DType::bf16, Along::neither, 64}));
   write_narrow("narrow_sums1", cuda::sums_function({DType::f32, Along::neither, 32}));
-  write_narrow("narrow_spread0",
-               cuda::spread_function({.large = DType::bf16, .small = Along::narrow, .bands = 2}));
+  write_narrow("narrow_spread0", cuda::spread_function({DType::bf16, Along::narrow}));
   write_narrow("narrow_spread1", cuda::spread_function({DType::f32, Along::neither}));
-  write_narrow("low_rank_lower0", cuda::lower_function({DType::bf16, Along::large, 16}));
+  write_narrow("low_rank_lower0", cuda::lower_function({DType::bf16, Along::large, 16, 2}));
   write_narrow("low_rank_lower1", cuda::lower_function({DType::f32, Along::large, 32}));
-  write_narrow("low_rank_lift0",
-               cuda::lift_function({.large = DType::bf16, .small = Along::narrow, .bands = 2}));
+  write_narrow("low_rank_lift0", cuda::lift_function({DType::bf16, Along::narrow}));
   write_narrow("low_rank_lift1", cuda::lift_function({DType::f32, Along::neither}));
 }
 

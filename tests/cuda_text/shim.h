@@ -5,7 +5,7 @@
 // turns round after each barrier, so that results are wrong where a barrier is missing. The process ends when
 // threads wait for some that never come.
 //
-// Blocks that never wait run without fibers.
+// Blocks that never wait run without fibers. The blocks of a cluster each run until they wait for the others.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -17,7 +17,9 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __noinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static
 #define __grid_constant__
 
@@ -36,8 +38,8 @@ struct Place {
   unsigned x, y, z;
 };
 
-enum { warp = 32, most_threads = 1024, stack_bytes = 64 * 1024 };
-enum What { runs, in_block_barrier, in_warp_barrier, has_left };
+enum { warp = 32, most_threads = 1024, stack_bytes = 64 * 1024, most_of_cluster = 8, most_published = 4096 };
+enum What { runs, in_block_barrier, in_warp_barrier, in_cluster_barrier, has_left };
 
 struct Thread {
   ucontext_t context;
@@ -45,12 +47,21 @@ struct Thread {
   int line;  // where it waits
 };
 
+/// What a block keeps while others of its cluster run.
+struct Block {
+  Thread* all;
+  char* stacks;
+  const float* shared;  // what it has published, and a copy of that
+  float published[most_published];
+};
+
 struct State {
   Place thread, block, blocks, threads;
   bool fibers;
   ucontext_t scheduler;
-  Thread* all;
-  char* stacks;
+  Thread* all;  // of the block that runs
+  Block cluster[most_of_cluster];
+  unsigned place;  // in the cluster
   void (*body)(void*);
   void* argument;
   // Of each warp: what its lanes give to each other. Two sets take turns, so that one can be filled while
@@ -62,7 +73,7 @@ struct State {
 inline State state;
 
 [[noreturn]] inline void fail(const char* what) {
-  int counts[4] = {}, line = 0;
+  int counts[5] = {}, line = 0;
   if (state.all)
     for (unsigned i = 0; i < state.threads.x; ++i) {
       ++counts[state.all[i].what];
@@ -111,30 +122,57 @@ inline void run_warp(unsigned first, bool back) {
   } while (let_go(in_warp_barrier, first, first + warp));
 }
 
-inline void run_fibers() {
+inline void start_fibers(Block& block) {
+  block.shared = nullptr;
   const unsigned count = state.threads.x;
+  if (!block.all) {
+    block.all = static_cast<Thread*>(calloc(most_threads, sizeof(Thread)));
+    block.stacks = static_cast<char*>(malloc(size_t(most_threads) * stack_bytes));
+    if (!block.all || !block.stacks) exit(2);
+  }
   for (unsigned i = 0; i < count; ++i) {
-    auto& thread = state.all[i];
+    auto& thread = block.all[i];
     thread.what = runs;
-    state.set[i] = 0;
     getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = state.stacks + size_t(i) * stack_bytes;
+    thread.context.uc_stack.ss_sp = block.stacks + size_t(i) * stack_bytes;
     thread.context.uc_stack.ss_size = stack_bytes;
     thread.context.uc_link = &state.scheduler;
     makecontext(&thread.context, start_thread, 0);
   }
+}
+
+/// Until all have left, or wait for other blocks. Whether they have left.
+inline bool run_fibers(Block& block) {
+  const unsigned count = state.threads.x;
+  state.all = block.all;
+  for (unsigned i = 0; i < count; ++i) state.set[i] = 0;
   for (bool back = false;; back = !back) {
     for (unsigned n = 0; n < count; n += warp) run_warp(back ? count - warp - n : n, back);
     unsigned left = 0;
     for (unsigned i = 0; i < count; ++i) left += state.all[i].what == has_left;
-    if (left == count) return;
+    if (left == count) return true;
+    if (let_go(in_cluster_barrier, 0, count)) return false;
     if (!let_go(in_block_barrier, 0, count)) fail("threads wait for some that do not come");
+  }
+}
+
+/// So many neighbours along x, which begin and leave together.
+inline void run_cluster(unsigned first, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) start_fibers(state.cluster[i]);
+  for (unsigned left = 0; left == 0;) {
+    for (unsigned i = 0; i < count; ++i) {
+      state.block.x = first + i;
+      state.place = i;
+      left += run_fibers(state.cluster[i]);
+    }
+    if (left != 0 && left != count) fail("some blocks wait for others that have left");
   }
 }
 
 struct Launch {
   unsigned blocks, threads;
   bool fibers;
+  unsigned of_cluster = 1;
 };
 
 /// The blocks from `begin` to before `end`.
@@ -145,15 +183,10 @@ void run_blocks(const Launch& launch, int64_t begin, int64_t end, Body body) {
   state.fibers = launch.fibers;
   state.body = [](void* argument) { (*static_cast<Body*>(argument))(); };
   state.argument = &body;
-  if (launch.fibers && !state.all) {
-    state.all = static_cast<Thread*>(calloc(most_threads, sizeof(Thread)));
-    state.stacks = static_cast<char*>(malloc(size_t(most_threads) * stack_bytes));
-    if (!state.all || !state.stacks) exit(2);
-  }
-  for (int64_t block = begin; block < end; ++block) {
+  for (int64_t block = begin; block < end; block += launch.of_cluster) {
     state.block.x = static_cast<unsigned>(block);
     if (launch.fibers)
-      run_fibers();
+      run_cluster(state.block.x, launch.of_cluster);
     else
       for (state.thread.x = 0; state.thread.x < launch.threads; ++state.thread.x) body();
   }
@@ -216,6 +249,21 @@ inline bool any_of_block(bool mine, int line) {
   return found;
 }
 
+/// `count` numbers of shared memory, for all blocks of the cluster.
+inline void publish(const float* shared, int count, int line) {
+  auto& mine = state.cluster[state.place];
+  wait(in_block_barrier, line);
+  mine.shared = shared;
+  if (count > most_published) fail("more is published than there is room for");
+  for (int i = 0; i < count && state.thread.x == 0; ++i) mine.published[i] = shared[i];
+  wait(in_cluster_barrier, line);
+}
+inline float published(const float* mine, int block) {
+  const auto &here = state.cluster[state.place], &there = state.cluster[block];
+  if (!here.shared || !there.shared) fail("what is read is not published");
+  return there.published[mine - here.shared];
+}
+
 template <class To, class From>
 To with_bits_of(From x) {
   static_assert(sizeof(To) == sizeof(From));
@@ -237,6 +285,9 @@ To with_bits_of(From x) {
 inline void store_words(unsigned* to, unsigned a, unsigned b, unsigned c, unsigned d) {
   *reinterpret_cast<uint4*>(to) = {a, b, c, d};
 }
+#define publish(...) shim::publish(__VA_ARGS__, __LINE__)
+#define published(...) shim::published(__VA_ARGS__)
+#define leave_cluster() shim::wait(shim::in_cluster_barrier, __LINE__)
 #define multiply_tile(...) shim::multiply_tile(__VA_ARGS__, __LINE__)
 #define __float_as_int(x) shim::with_bits_of<int>(static_cast<float>(x))
 #define __int_as_float(x) shim::with_bits_of<float>(static_cast<int>(x))
@@ -270,3 +321,5 @@ inline u16 float_to_bf16(float x) {
   if (x != x) return 0x7fff;
   return static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
+inline unsigned two_halves(float x, float y) { return float_to_half(x) | unsigned(float_to_half(y)) << 16; }
+inline unsigned two_bf16(float x, float y) { return float_to_bf16(x) | unsigned(float_to_bf16(y)) << 16; }

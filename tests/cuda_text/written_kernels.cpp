@@ -156,12 +156,12 @@ static double next_number() {
 }
 
 template <class Body>
-static void over_grid(unsigned x, unsigned y, unsigned z, unsigned threads, Body body) {
+static void over_grid(unsigned x, unsigned y, unsigned z, unsigned threads, Body body, unsigned cluster = 1) {
   shim::state.blocks.y = y;
   shim::state.blocks.z = z;
   for (shim::state.block.y = 0; shim::state.block.y < y; ++shim::state.block.y)
     for (shim::state.block.z = 0; shim::state.block.z < z; ++shim::state.block.z)
-      shim::run_blocks({x, threads, true}, 0, x, body);
+      shim::run_blocks({x, threads, true, cluster}, 0, x, body);
 }
 
 struct Sizes {
@@ -339,8 +339,8 @@ static void expect_untouched(const char* what, float x) {
 }
 
 template <class Plan, class T, class Run>
-static void check_dots(int rows, int columns, int narrow, int across, bool turned, float (*number)(T),
-                       T (*stored)(float), Run run) {
+static void check_dots(int slices, int height, int rows, int columns, int narrow, int across, bool turned,
+                       float (*number)(T), T (*stored)(float), Run run) {
   auto x = large_matrix<T>(rows, columns, stored, narrow > across);
   Plan plan{rows, columns, narrow, x.step};
   auto w = small_matrix(columns, narrow, turned, plan.small);
@@ -348,8 +348,9 @@ static void check_dots(int rows, int columns, int narrow, int across, bool turne
   Matrix<float> out(rows, narrow, narrow + 4);
   for (size_t i = 0; i < out.memory.size() * 4; ++i) out.data()[i] = 99;
   plan.other[0] = out.step, plan.other[1] = 1;
-  over_grid((rows + 15) / 16, (narrow + across - 1) / across, 1, across > 32 ? 256 : 512,
-            [&] { run(out.data(), x.data(), w.data(), plan); });
+  over_grid(
+      slices, (rows + height - 1) / height, (narrow + across - 1) / across, 512,
+      [&] { run(out.data(), x.data(), w.data(), plan); }, slices);
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < narrow; ++c) {
       double want = 0;
@@ -384,8 +385,8 @@ static void check_sums(int rows, int columns, int narrow, int width, bool turned
 }
 
 template <class Plan, class T, class Run>
-static void check_spread(int bands, int rows, int columns, int narrow, bool turned, bool adds,
-                         float (*number)(T), T (*stored)(float), Run run) {
+static void check_spread(int rows, int columns, int narrow, bool turned, bool adds, float (*number)(T),
+                         T (*stored)(float), Run run) {
   auto out = large_matrix<T>(rows, columns, stored), added = large_matrix<T>(rows, columns, stored);
   for (int r = 0; r < rows; ++r) out.at(r, columns) = stored(99);
   Plan plan{rows, columns, narrow, out.step};
@@ -393,7 +394,7 @@ static void check_spread(int bands, int rows, int columns, int narrow, bool turn
   auto b = small_matrix(columns, narrow, turned, plan.small);
   auto t = small_matrix(rows, narrow, !turned, plan.other);
   if (adds) b.data()[17] = INFINITY;
-  over_grid((rows + 32 * bands - 1) / (32 * bands), (columns + 255) / 256, 1, 256,
+  over_grid((rows + 63) / 64, (columns + 255) / 256, 1, 256,
             [&] { run(out.data(), adds ? added.data() : nullptr, t.data(), b.data(), plan); });
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < columns; ++i) {
@@ -411,7 +412,7 @@ static void check_spread(int bands, int rows, int columns, int narrow, bool turn
 /// infinity, which is for those who chose it.
 template <class T, class Adapters, class Choice, class Plan, class LiftAdapters, class LiftChoice,
           class LiftPlan>
-static void check_low_rank(int bands, std::vector<int> ranks, int across, bool in_place, float (*number)(T),
+static void check_low_rank(int slices, std::vector<int> ranks, int across, bool in_place, float (*number)(T),
                            T (*stored)(float), void (*run_lower)(float*, const T*, Adapters, Choice, Plan),
                            void (*run_lift)(T*, const T*, const float*, LiftAdapters, LiftChoice, LiftPlan)) {
   // Of two layers: the first adapter and the last add to the columns from 256 on, the others to those before.
@@ -453,12 +454,13 @@ static void check_low_rank(int bands, std::vector<int> ranks, int across, bool i
   LiftPlan up{rows, out, 0, result.step, {0, 1}, {t.step, 1}, y.step};
   int highest = 0;
   for (const int rank : ranks) highest = rank > highest ? rank : highest;
-  over_grid((rows + 15) / 16, (highest + across - 1) / across, all.count, 512,
-            [&] { run_lower(t.data(), x.data(), all, choice, down); });
+  over_grid(
+      slices, (rows + 15) / 16, (highest + across - 1) / across * all.count, 512,
+      [&] { run_lower(t.data(), x.data(), all, choice, down); }, slices);
   LiftAdapters same;
   memcpy(&same, &all, sizeof all);
   const LiftChoice again{&table[0][0], {1, batch}, each};
-  over_grid((rows + 32 * bands - 1) / (32 * bands), (out + 255) / 256, 1, 256,
+  over_grid((rows + 63) / 64, (out + 255) / 256, 1, 256,
             [&] { run_lift(result.data(), y.data(), t.data(), same, again, up); });
   auto old = before;
   std::vector<double> low(width);
@@ -485,15 +487,17 @@ static void check_low_rank(int bands, std::vector<int> ranks, int across, bool i
 static void check_narrow_products() {
   for (const bool wide : {false, true}) {
     const int narrow = wide ? 36 : 8;
-    check_dots<dots_0::Plan>(5, 2120, narrow + 1, 16, true, bf16_to_float, float_to_bf16, dots_0::dots0);
-    check_dots<dots_1::Plan>(17, 520, narrow * 2, 48, false, half_to_float, float_to_half, dots_1::dots1);
-    check_dots<dots_2::Plan>(5, 1064, narrow + 3, 32, wide, as_float, as_float, dots_2::dots2);
+    check_dots<dots_0::Plan>(4, 32, 70, 2120, narrow + 1, 16, true, bf16_to_float, float_to_bf16,
+                             dots_0::dots0);
+    check_dots<dots_1::Plan>(1, 16, 33, 520, narrow * 2, 48, false, half_to_float, float_to_half,
+                             dots_1::dots1);
+    check_dots<dots_2::Plan>(2, 16, 5, 1064, narrow + 3, 32, wide, as_float, as_float, dots_2::dots2);
     check_sums<sums_0::Plan>(301, 136, narrow + 1, 64, wide, bf16_to_float, float_to_bf16, sums_0::sums0);
     check_sums<sums_1::Plan>(37, 72, narrow, 32, !wide, as_float, as_float, sums_1::sums1);
     for (const bool adds : {false, true}) {
-      check_spread<spread_0::Plan>(2, 35, 264, narrow, false, adds, bf16_to_float, float_to_bf16,
+      check_spread<spread_0::Plan>(35, 264, narrow, false, adds, bf16_to_float, float_to_bf16,
                                    spread_0::spread0);
-      check_spread<spread_1::Plan>(1, 38, 136, narrow + 1, wide, adds, as_float, as_float, spread_1::spread1);
+      check_spread<spread_1::Plan>(38, 136, narrow + 1, wide, adds, as_float, as_float, spread_1::spread1);
     }
   }
 }

@@ -13,10 +13,10 @@
 
 namespace graft {
 namespace {
-using testing_tools::tokens_in;
 using testing_tools::one_row;
 using testing_tools::tiny_decoder;
 using testing_tools::tiny_prompt;
+using testing_tools::tokens_in;
 using Ids = std::vector<int64_t>;
 
 /// What requests were told, by id.

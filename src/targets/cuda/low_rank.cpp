@@ -44,12 +44,18 @@ int32_t add(LowRankAdapters& all, int64_t slot, int64_t rank, int64_t first) {
   return all.count++;
 }
 
+/// Layers that read the same x: in how many of them one adapter is.
+int64_t layers_of(const LowRankAdapters& all) {
+  return std::count(all.slot, all.slot + all.count, all.slot[0]);
+}
+
 void launch_lower(const at::Tensor& t, const at::Tensor& x, LowRankAdapters& adapters, int64_t highest_rank,
                   LowRankChoice& choice) {
   static MatrixKernels kernels("lower", lower_function);
   constexpr int64_t tile = 16, most_columns = 48;
   const auto columns = std::min(blocks_of(highest_rank, tile) * tile, most_columns);
-  const NarrowKind kind{to_ir(x.scalar_type()), Along::large, static_cast<int>(columns)};
+  NarrowKind kind{to_ir(x.scalar_type()), Along::large, static_cast<int>(columns)};
+  divide_dots(kind, x.size(0), x.size(1), layers_of(adapters), division());
   const auto shape = dots_shape(kind);
   NarrowPlan plan{.rows = x.size(0),
                   .columns = x.size(1),
@@ -61,17 +67,17 @@ void launch_lower(const at::Tensor& t, const at::Tensor& x, LowRankAdapters& ada
   auto* to = t.data_ptr();
   const auto* from = x.const_data_ptr();
   void* arguments[] = {&to, &from, &adapters, &choice, &plan};
-  kernels.get(kind).launch({.blocks = blocks_of(plan.rows, shape.rows),
+  kernels.get(kind).launch({.blocks = kind.slices,
                             .threads = shape.threads,
-                            .blocks_y = blocks_of(highest_rank, shape.narrow),
-                            .blocks_z = adapters.count},
+                            .blocks_y = blocks_of(plan.rows, shape.rows),
+                            .blocks_z = blocks_of(highest_rank, shape.narrow) * adapters.count},
                            arguments, stream_of(x));
 }
 
 at::Tensor& lower(const at::Tensor& x, Tensors a, Tensors scaling, const at::Tensor& table, Numbers slots,
                   at::Tensor& t) {
-  const bool fits = has_matrix_units() && is_large(x) && is_between(t) && is_table(table) &&
-                    std::ranges::all_of(a, is_dense_float) &&
+  const bool fits = has_matrix_units() && is_large(x) && x.size(0) <= most_rows_in_blocks && is_between(t) &&
+                    is_table(table) && std::ranges::all_of(a, is_dense_float) &&
                     std::ranges::all_of(scaling, [](const at::Tensor& s) {
                       return s.scalar_type() == at::kFloat && s.numel() == 1;
                     });
@@ -101,9 +107,8 @@ void launch_lift(const at::Tensor& out, const at::Tensor& y, const at::Tensor& t
   const bool in_fours = std::all_of(adapters.rank, adapters.rank + adapters.count,
                                     [](int32_t rank) { return rank % four == 0; });
   const NarrowKind kind{.large = to_ir(out.scalar_type()),
-                        .small = in_fours ? Along::narrow : Along::neither,
-                        .bands = bands_for(out.size(0), out.size(1))};
-  const auto shape = spread_shape(kind);
+                        .small = in_fours ? Along::narrow : Along::neither};
+  const auto shape = spread_shape();
   NarrowPlan plan{.rows = out.size(0),
                   .columns = out.size(1),
                   .narrow = 0,

@@ -31,13 +31,11 @@ bool lies_along_rows(const at::Tensor& x) {
          x.stride(0) >= x.size(1) && is_aligned(x);
 }
 
-int bands_for(int64_t rows, int64_t columns) {
-  const auto processors = at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
-  for (const int bands : {4, 2}) {
-    const auto shape = spread_shape({.large = ir::DType::f32, .bands = bands});
-    if (blocks_of(rows, shape.rows) * blocks_of(columns, shape.columns) >= processors * 3) return bands;
-  }
-  return 1;
+Division division() {
+  constexpr int with_clusters = 9, most = 8;  // of compute capability; blocks that every GPU with them takes
+  const auto* properties = at::cuda::getCurrentDeviceProperties();
+  return {.processors = properties->multiProcessorCount,
+          .most_slices = properties->major >= with_clusters ? most : 1};
 }
 
 bool has_matrix_units() {

@@ -38,11 +38,12 @@ bool lies_along_rows(const at::Tensor& x);
 /// Whether this GPU has the matrix units' instructions.
 bool has_matrix_units();
 
-/// The bands of rows that a block of `spread` takes of such a matrix: many, as long as all of the GPU has
-/// work.
-int bands_for(int64_t rows, int64_t columns);
+/// Of this GPU.
+Division division();
 
 /// That kernels count in 32 bits; blocks in the second and third dimension of a grid.
 constexpr int64_t most_rows_or_columns = int64_t{1} << 30, most_blocks = 65535;
+/// So many rows have few enough blocks in every kernel.
+constexpr int64_t most_rows_in_blocks = most_blocks * 16;
 
 }  // namespace graft::cuda

@@ -122,8 +122,10 @@ std::string compile_text(const std::string& text) {
   if (nvrtcCreateProgram(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr) != NVRTC_SUCCESS)
     throw Error("[cuda] NVRTC does not start");
   const auto arch = "--gpu-architecture=" + architecture();
-  // Values are the same wherever they are computed: products and sums are not contracted.
-  const std::vector<const char*> options = {arch.c_str(), "--fmad=false", "--std=c++17"};
+  // Values are the same wherever they are computed: products and sums are not contracted. Lambdas that are
+  // templates cannot be marked as code for the device.
+  const std::vector<const char*> options = {arch.c_str(), "--fmad=false", "--std=c++17",
+                                            "--device-as-default-execution-space"};
   const auto status = nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   size_t size = 0;
   if (status != NVRTC_SUCCESS) {

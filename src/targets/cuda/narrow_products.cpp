@@ -37,24 +37,23 @@ NarrowPlan plan_of(const at::Tensor& x, const at::Tensor& small, const at::Tenso
           .added = 0};
 }
 
-Shape shape_for(const NarrowShape& of_block, int64_t blocks, int64_t blocks_y) {
-  return {.blocks = blocks, .threads = of_block.threads, .blocks_y = blocks_y};
-}
-
 void dots(const at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
   static MatrixKernels kernels("dots", dots_function);
   auto plan = plan_of(x, w, out);
   // The more columns a block has, the less often x is read.
   constexpr int64_t tile = 16, most_columns = 48;
   const auto columns = std::min(blocks_of(plan.narrow, tile) * tile, most_columns);
-  const NarrowKind kind{to_ir(x.scalar_type()), along_of(w), static_cast<int>(columns)};
+  NarrowKind kind{to_ir(x.scalar_type()), along_of(w), static_cast<int>(columns)};
+  divide_dots(kind, plan.rows, plan.columns, blocks_of(plan.narrow, columns), division());
   const auto shape = dots_shape(kind);
   auto* to = out.data_ptr();
   const auto *from = x.const_data_ptr(), *small = w.const_data_ptr();
   void* arguments[] = {&to, &from, &small, &plan};
-  kernels.get(kind).launch(
-      shape_for(shape, blocks_of(plan.rows, shape.rows), blocks_of(plan.narrow, shape.narrow)), arguments,
-      stream_of(x));
+  kernels.get(kind).launch({.blocks = kind.slices,
+                            .threads = shape.threads,
+                            .blocks_y = blocks_of(plan.rows, shape.rows),
+                            .blocks_z = blocks_of(plan.narrow, shape.narrow)},
+                           arguments, stream_of(x));
 }
 
 void sums(const at::Tensor& out, const at::Tensor& x, const at::Tensor& t) {
@@ -69,9 +68,10 @@ void sums(const at::Tensor& out, const at::Tensor& x, const at::Tensor& t) {
   auto* to = out.data_ptr();
   const auto *from = x.const_data_ptr(), *small = t.const_data_ptr();
   void* arguments[] = {&to, &from, &small, &plan};
-  kernels.get(kind).launch(
-      shape_for(shape, blocks_of(plan.columns, shape.columns), blocks_of(plan.narrow, shape.narrow)),
-      arguments, stream_of(x));
+  kernels.get(kind).launch({.blocks = blocks_of(plan.columns, shape.columns),
+                            .threads = shape.threads,
+                            .blocks_y = blocks_of(plan.narrow, shape.narrow)},
+                           arguments, stream_of(x));
 }
 
 void spread(const at::Tensor& out, const Added& added, const at::Tensor& t, const at::Tensor& b) {
@@ -80,22 +80,22 @@ void spread(const at::Tensor& out, const Added& added, const at::Tensor& t, cons
   auto plan = plan_of(out, small, t);
   if (added) plan.added = added->stride(0);
   const NarrowKind kind{.large = to_ir(out.scalar_type()),
-                        .small = along_of(small) == Along::narrow ? Along::narrow : Along::neither,
-                        .bands = bands_for(plan.rows, plan.columns)};
-  const auto shape = spread_shape(kind);
+                        .small = along_of(small) == Along::narrow ? Along::narrow : Along::neither};
+  const auto shape = spread_shape();
   auto* to = out.data_ptr();
   const auto *more = added ? added->const_data_ptr() : nullptr, *left = t.const_data_ptr(),
              *right = b.const_data_ptr();
   void* arguments[] = {&to, &more, &left, &right, &plan};
-  kernels.get(kind).launch(
-      shape_for(shape, blocks_of(plan.rows, shape.rows), blocks_of(plan.columns, shape.columns)), arguments,
-      stream_of(out));
+  kernels.get(kind).launch({.blocks = blocks_of(plan.rows, shape.rows),
+                            .threads = shape.threads,
+                            .blocks_y = blocks_of(plan.columns, shape.columns)},
+                           arguments, stream_of(out));
 }
 
 /// x of any dtype that there is code for, w in floats, [large, short]: into out [large, short].
 bool multiply_large(const at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
   if (!has_code(x.scalar_type()) || !is_float(w)) return false;
-  if (lies_along_rows(x)) {
+  if (lies_along_rows(x) && x.size(0) <= most_rows_in_blocks) {
     dots(out, x, w);
   } else if (lies_along_rows(x.t())) {
     sums(out, x.t(), w);

@@ -29,8 +29,9 @@ struct LowRankChoice {
 };
 
 /// lower(float* t, x, LowRankAdapters, LowRankChoice, NarrowPlan): x times A times the scaling, into the
-/// adapter's columns of t, over a grid of blocks of rows, of ranks, adapters (shape: dots_shape). `narrow` of
-/// the plan is not used. `kind` says how an A lies: along the large side.
+/// adapter's columns of t, over a grid of slices of the columns, blocks of rows, and blocks of ranks of each
+/// adapter (shape: dots_shape). `narrow` of the plan is not used. `kind` says how an A lies: along the large
+/// side.
 std::string lower_function(const NarrowKind& kind);
 
 /// lift(out, y, const float* t, LowRankAdapters, LowRankChoice, NarrowPlan): y plus t times B (shape:

@@ -2,8 +2,9 @@
 //
 // The units multiply bfloat16 exactly and add in floats. A float is the sum of three bfloat16 (a half number
 // of two, a bfloat16 of one), so that a product of floats is the sum of six products, the rest being less
-// than a float's rounding. Where that gives NaN or infinity, an element has to be computed again in floats:
-// the parts of what is infinite are not numbers.
+// than a float's rounding. For a result in half precision two parts and three products are enough. Where that
+// gives NaN or infinity, an element has to be computed again in floats: the parts of what is infinite are not
+// numbers.
 #pragma once
 #include <string>
 

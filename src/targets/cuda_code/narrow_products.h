@@ -18,7 +18,8 @@ struct NarrowKind {
   ir::DType large;  ///< of the large matrix, or of the result of `spread`
   Along small = Along::neither;
   int columns = 16;  ///< that a block takes. `dots`: of w, 16, 32 or 48; `sums`: of x, 32 or 64
-  int bands = 1;     ///< of 32 rows that a block takes. `spread` alone
+  int slices = 1;    ///< of x's columns, each for a block of a cluster: 1, 2, 4 or 8. `dots` alone
+  int rows = 16;     ///< of x that a block takes: 16, or 32 if it has 16 columns of w. `dots` alone
 
   auto operator<=>(const NarrowKind&) const = default;
 };
@@ -43,12 +44,23 @@ struct NarrowShape {
   int64_t rows, columns, narrow;
 };
 
+/// How a kernel divides its work among the blocks of a GPU.
+struct Division {
+  int processors;
+  int most_slices;  ///< 1 where a GPU has no clusters
+};
+
 /// x [rows, columns] with w [columns, narrow]: dots(float* out, x, const float* w, NarrowPlan), over a grid
-/// of blocks of rows, blocks of the short side.
+/// of slices of the columns, blocks of rows, blocks of the short side.
+/// `products`: so many are launched at once.
+void divide_dots(NarrowKind& kind, int64_t rows, int64_t columns, int64_t products, const Division& among);
 NarrowShape dots_shape(const NarrowKind& kind);
 std::string dots_function(const NarrowKind& kind);
-/// The device function that it consists of: dots_of_block(float* out, x, const float* w, plan, float scale).
+/// The device function that it consists of: dots_of_block(float* out, x, const float* w, plan, int first of
+/// the short side, float scale).
 std::string dots_of_block(const NarrowKind& kind);
+/// What stands before the name of a kernel that calls it.
+std::string bounds_of_dots(const NarrowKind& kind);
 
 /// The transpose of x [rows, columns] with t [rows, narrow]: sums(float* out, x, const float* t, NarrowPlan),
 /// over a grid of blocks of columns, blocks of the short side.
@@ -59,9 +71,9 @@ std::string sums_function(const NarrowKind& kind);
 /// spread(out, added, const float* t, const float* b, NarrowPlan), over a grid of blocks of rows, blocks of
 /// columns. The result lies by `step`.
 constexpr int64_t spread_columns = 256;  ///< of a block
-NarrowShape spread_shape(const NarrowKind& kind);
+NarrowShape spread_shape();
 std::string spread_function(const NarrowKind& kind);
-/// The device functions that it consists of: over_bands(), add_product(), write_band().
+/// The device functions that it consists of: patch_of_lane(), add_product(), write_patch(), add_exactly().
 std::string spread_of_block(const NarrowKind& kind);
 
 }  // namespace graft::cuda
