@@ -2,8 +2,8 @@
 """Puts sources into groups that can be compiled as one file: prints `GROUP FILE` for each. CMake asks it when GRAFT_GROUPED is on.
 
 In a group, a name that one file keeps to itself (in a nameless namespace, `static`, a macro) is seen by all that follow. So two files
-never meet where a name of the one is used by the other, overloads apart. A file's name chooses its group, so that a change to one file leaves the
-other groups, and what ccache has of them, as they are.
+never meet where a name of the one is used by the other, overloads apart. Its folder and its name choose a file's group, so that a change to one
+file leaves the other groups, and what ccache has of them, as they are.
 """
 import argparse
 import re
@@ -90,24 +90,34 @@ def group_count(lines, wanted):
     return count
 
 
+def by_folder(sources, lines):
+    """Neighbours include the same headers: each folder has groups of its own, those with little code have them together."""
+    folders = {}
+    for source in sources:
+        folders.setdefault(source.path.parent, []).append(source)
+    is_large = {path: sum(source.lines for source in among) * 2 >= lines for path, among in folders.items()}
+    small = [source for source in sources if not is_large[source.path.parent]]
+    return [among for path, among in folders.items() if is_large[path]] + ([small] if small else [])
+
+
 def groups_of(paths, lines):
-    """Each source goes into the group of its name, or into the next one that has room and that it clashes with nothing of."""
-    sources = [Source(path) for path in paths]
-    count = group_count(sum(source.lines for source in sources), lines)
-    groups = [[] for _ in range(count)]
-    most = 2 * lines
+    """Each source goes into the group of its name, or into the next one of its folder that has room and that it clashes with nothing of."""
+    every, most = [], 2 * lines
 
     def takes(group, source):
         return sum(s.lines for s in group) + source.lines <= most and not any(source.clashes(s) for s in group)
 
-    for source in sources:
-        first = zlib.crc32(source.path.name.encode()) % count
-        in_order = groups[first:] + groups[:first]
-        group = next((group for group in in_order if not group or takes(group, source)), None)
-        if group is None:
-            groups.append(group := [])
-        group.append(source)
-    return groups
+    for sources in by_folder([Source(path) for path in paths], lines):
+        count = group_count(sum(source.lines for source in sources), lines)
+        groups = [[] for _ in range(count)]
+        for source in sources:
+            first = zlib.crc32(source.path.name.encode()) % count
+            group = next((group for group in groups[first:] + groups[:first] if not group or takes(group, source)), None)
+            if group is None:
+                groups.append(group := [])
+            group.append(source)
+        every += groups
+    return every
 
 
 def main():

@@ -47,11 +47,14 @@ if sys.version_info < (3, 11):
 PY
 
 [ -x .venv/bin/python ] || python3 -m venv .venv
+# Most modules are never imported: those that are, are compiled then.
+install=(.venv/bin/pip install -q --no-compile)
 # torch first and alone: the other packages accept what is there, and none of them pulls in another build of it.
-.venv/bin/pip install -q "$(grep '^torch==' requirements.txt)"
-.venv/bin/pip install -q -r requirements.txt
+"${install[@]}" "$(grep '^torch==' requirements.txt)"
+scripts/fetch_data.sh &
+"${install[@]}" -r requirements.txt
 # PEFT's ADAMSS asks for scikit-learn. It lies apart, where only the tests of that method look: transformers generates otherwise
 # wherever it finds it.
-.venv/bin/pip install -q --no-deps --upgrade --target .venv/scikit-learn -r requirements-scikit-learn.txt
-scripts/fetch_data.sh
+"${install[@]}" --no-deps --upgrade --target .venv/scikit-learn -r requirements-scikit-learn.txt
+wait
 touch .venv/.setup-done

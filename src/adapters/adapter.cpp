@@ -229,7 +229,7 @@ void add_resized(Adapter& adapter, const PreTrainedModel& model,
       adapter.parts.push_back({target, kModulesToSave, std::move(part)});
   }
   for (const auto& placed : adapter.parts)
-    if (const auto rows = resized_rows(*placed.part)) {
+    if (const auto rows = placed.part->resized_rows()) {
       const bool embeds = placed.target.layer->kind() == nn::LayerKind::embedding;
       (embeds ? adapter.tokens_in : adapter.tokens_out) = rows;
     }

@@ -1,6 +1,7 @@
 #include "adapters/gate.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "adapters/gate_ops.h"
 
@@ -43,9 +44,15 @@ at::Tensor Gate::part(const at::Tensor& x) const {
   if (index_.defined()) return one_per_row(x, batch_).index_select(0, index_);
   // What other rows hold (NaN, infinity) is nothing to the gradients of this adapter's weights, and what its
   // weights hold is nothing to those rows' gradients.
-  if (table_.defined() && at::GradMode::is_enabled())
+  if (table_.defined() && (at::GradMode::is_enabled() || !x.is_floating_point()))
     return at::where(mask_over(x), one_per_row(x, batch_), at::zeros({}, x.options()));
   return x;
+}
+
+at::Tensor Gate::others(const at::Tensor& x) const {
+  if (index_.defined()) return one_per_row(x, batch_).index_fill(0, index_, 0);
+  if (!table_.defined()) return at::zeros_like(x);
+  return at::where(mask_over(x), at::zeros({}, x.options()), one_per_row(x, batch_));
 }
 
 at::Tensor Gate::add(const at::Tensor& y, const at::Tensor& delta) const {

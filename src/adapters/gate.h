@@ -18,8 +18,14 @@ class Gate {
   /// The rows that have the slot in the routing table [row, slot] of booleans.
   static Gate data(at::Tensor table, int64_t slot);
 
-  /// The rows that the adapter is to compute.
+  /// The rows that the adapter is to compute. Token ids of others among them are 0: they may be beyond the
+  /// adapter's own.
   at::Tensor part(const at::Tensor& x) const;
+  /// The same with zeros for the others, where those are computed: token ids, which may be beyond the
+  /// adapter's.
+  at::Tensor only(const at::Tensor& x) const;
+  /// All rows, the adapter's with zeros.
+  at::Tensor others(const at::Tensor& x) const;
   /// y + delta on the adapter's rows, in y's dtype; delta was computed from part().
   at::Tensor add(const at::Tensor& y, const at::Tensor& delta) const;
   /// `made` on the adapter's rows, `old` on the others, in old's dtype.

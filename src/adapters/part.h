@@ -139,6 +139,8 @@ class Part : public torch::nn::Module, public TrainedAtTimes {
   virtual bool exclusive() const { return false; }
   /// Whether this and the other, a part of another adapter on the same layer, cannot be active at once.
   virtual bool excludes(const Part& other) const { return exclusive() && other.exclusive(); }
+  /// How many tokens the adapter's table has on this layer, where it is another number than the model's.
+  virtual std::optional<int64_t> resized_rows() const { return {}; }
   /// Whether the method adds to the layer's weight times a factor of its own, and the factor's change.
   virtual bool scale(double /*factor*/) { return false; }
 

@@ -55,7 +55,9 @@ class Replacement : public Part {
                         " is not what the embedding has, which shares the layer's weight");
   }
 
-  int64_t rows() const { return weight.size(0); }
+  std::optional<int64_t> resized_rows() const override {
+    return resized_ ? std::optional(weight.size(0)) : std::nullopt;
+  }
 
   NamedTensors saved() const override {
     auto all = Part::saved();
@@ -88,14 +90,9 @@ class Replacement : public Part {
   /// and an output layer says of them that they never come.
   at::Tensor beside_the_base(const at::Tensor& x, const at::Tensor& in, const Next& next,
                              const Gate& gate) const {
-    const int64_t own = weight.size(0), base = layer().weight.size(0);
     if (layer().kind() == nn::LayerKind::embedding)
-      return gate.put(next(x.clamp_max(base - 1)), layer().apply(in.clamp_max(own - 1), weight, bias));
-    const auto widened = [&](const at::Tensor& logits) {
-      const auto never = std::numeric_limits<float>::lowest();
-      return at::constant_pad_nd(logits, {0, std::max(own, base) - logits.size(-1)}, never);
-    };
-    return gate.put(widened(next(x)), widened(layer().apply(in, weight, bias)));
+      return gate.put(next(gate.others(x)), layer().apply(in, weight, bias));
+    return put_logits(gate, next(x), layer().apply(in, weight, bias));
   }
 
   std::string shared_key_;
@@ -247,10 +244,13 @@ std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& 
   return std::make_shared<Replacement>(build, dynamic_cast<const Replacement&>(embedding));
 }
 
-std::optional<int64_t> resized_rows(const Part& part) {
-  const auto* own = dynamic_cast<const Replacement*>(&part);
-  const bool resized = own && own->rows() != part.layer().weight.size(0);
-  return resized ? std::optional(own->rows()) : std::nullopt;
+at::Tensor put_logits(const Gate& gate, const at::Tensor& others, const at::Tensor& own) {
+  if (gate.is_all()) return own;
+  const auto tokens = std::max(own.size(-1), others.size(-1));
+  const auto widened = [&](const at::Tensor& logits) {
+    return at::constant_pad_nd(logits, {0, tokens - logits.size(-1)}, std::numeric_limits<float>::lowest());
+  };
+  return gate.put(widened(others), widened(own));
 }
 
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix) {

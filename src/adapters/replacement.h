@@ -14,8 +14,9 @@ bool is_token_table(const PartBuild& build);
 std::shared_ptr<Part> resized_part(const PartBuild& build);
 /// The same weight as the part on the embedding that shares the layer's ("ensure_weight_tying").
 std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& embedding);
-/// How many rows such a layer has in the adapter, where it has others than the model's.
-std::optional<int64_t> resized_rows(const Part& part);
+/// The result of an output layer where the gate's rows may know another number of tokens than the others: of
+/// those that a row does not know it says that they never come.
+at::Tensor put_logits(const Gate& gate, const at::Tensor& others, const at::Tensor& own);
 /// How an adapter's file names a layer's bias.
 struct BiasNames {
   std::string suffix;  ///< "base_layer.bias", "bias"

@@ -8,6 +8,7 @@
 #include "io/format/quote.h"
 #include "io/format/utf8.h"
 #include "nn/loss.h"
+#include "support/log.h"
 #include "train/chat_row.h"
 
 namespace graft::train {
@@ -221,12 +222,28 @@ void RowReader::check(const Example& example) const {
   if (!judged) refuse("it has no token to be judged by");
 }
 
+/// A row that could be read in several ways is read in the first of them; whoever wrote it may think of
+/// another.
+void RowReader::tell_of_others(const json& row) {
+  if (told_of_others_) return;
+  std::vector<std::string> ways;
+  for (const char* name : {"input_ids", "text", "messages"})
+    if (row.contains(name)) ways.push_back(std::string("\"") + name + "\"");
+  if (row.contains("prompt") && row.contains("completion"))
+    ways.emplace_back("\"prompt\" with \"completion\"");
+  if (ways.size() < 2) return;
+  log_warning("[train] rows have " + ways[0] + " and " + ways[1] + ": only " + ways[0] +
+              " is read; take it out of the rows if the other is meant");
+  told_of_others_ = true;
+}
+
 Example RowReader::read(std::string_view line) {
   if (const auto bad = io::find_invalid_utf8(line); bad != std::string_view::npos)
     refuse("byte " + std::to_string(bad + 1) + " is not UTF-8");
   const auto row = io::parse_json(line, "the row");
   if (!row.is_object()) refuse("a row must be a JSON object");
   Example example;
+  tell_of_others(row);
   if (row.contains("input_ids"))
     read_ids(row, example);
   else if (row.contains("text"))

@@ -37,6 +37,7 @@ class RowReader {
   const Tokenizer& tokenizer();
   const ChatTemplate& chat();
   std::vector<int64_t> encode(const std::string& text, bool special);
+  void tell_of_others(const nlohmann::json& row);
   void read_ids(const nlohmann::json& row, Example& example) const;
   void read_text(const nlohmann::json& row, Example& example);
   void read_completion(const nlohmann::json& row, Example& example);
@@ -48,7 +49,7 @@ class RowReader {
   int64_t num_labels_, vocab_size_;
   std::optional<int64_t> positions_, eos_, max_length_;
   std::filesystem::path folder_;
-  bool assistant_only_loss_;
+  bool assistant_only_loss_, told_of_others_ = false;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> chat_;
 };

@@ -93,6 +93,12 @@ def test_a_class_out_of_range(train, label):
     fails(train(*rows, model="classifier"), 1, "line 2", "label", "from 0 to 2")
 
 
+def test_rows_with_two_kinds_of_fields(train):
+    both = {**GOOD, "text": "words"}
+    done = train(*train.rows(both, both), "--max-steps", 1)
+    assert done.returncode == 0 and done.stderr.count('rows have "input_ids" and "text": only "input_ids" is read') == 1, done.stderr
+
+
 def test_rows_that_are_not_there(train):
     fails(train(*train.rows()), 1, "has no rows")
     fails(train(*train.rows(b"", b"  ")), 1, "has no rows")

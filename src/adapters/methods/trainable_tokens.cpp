@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "adapters/replacement.h"
 #include "graft/error.h"
 #include "nn/embedding.h"
 #include "support/log.h"
@@ -16,15 +17,29 @@ namespace {
 constexpr const char* kDelta = "trainable_tokens_delta";
 constexpr const char* kBesideAnother = "token_adapter.trainable_tokens_delta";
 
+/// Where a file has the whole table of a base whose vocabulary has grown, and the trained rows beside it.
+std::string table_suffix(std::string_view delta_suffix) {
+  return std::string(delta_suffix.substr(0, delta_suffix.size() - std::string_view(kDelta).size())) +
+         "base_layer.weight";
+}
+
 /// Replaces rows of the weight by its own. The weight is never copied: an embedding's result is replaced
 /// where the ids are the adapter's, an output layer's in their columns. Such an output layer loses its bias,
 /// as in PEFT, whatever the adapter trains of it.
+///
+/// The adapter may know more tokens than the model (resize_token_embeddings()): its file then has the whole
+/// table, or has trained all that are new.
 class TokensPart : public Part {
  public:
   TokensPart(const PartBuild& build, const std::vector<int64_t>& indices, const char* suffix)
       : Part(build), indices_(indices) {
-    check(build);
     const auto& weight = build.layer.weight;
+    if (build.layer.kind() != nn::LayerKind::embedding && build.layer.kind() != nn::LayerKind::linear)
+      build.refuse("tokens are rows of an embedding or of an output layer");
+    rows_ = rows_of(build, table_suffix(suffix));
+    check(build);
+    if (has_table(build, table_suffix(suffix)))
+      table = parameter(build, table_suffix(suffix), {rows_, weight.size(1)}, /*trainable=*/false);
     delta = parameter(build, suffix, {static_cast<int64_t>(indices.size()), weight.size(1)});
     make_tables(build);
     if (!build.fresh()) return;
@@ -35,7 +50,12 @@ class TokensPart : public Part {
 
   /// With the embedding's tensor, which is in the adapter's file already; TRAINABLE_TOKENS writes it again.
   TokensPart(const PartBuild& build, const TokensPart& embedding, std::string again)
-      : Part(build), again_(std::move(again)), indices_(embedding.indices_), delta(embedding.delta) {
+      : Part(build),
+        again_(std::move(again)),
+        indices_(embedding.indices_),
+        rows_(embedding.rows_),
+        delta(embedding.delta),
+        table(embedding.table) {
     make_tables(build);
     if (again_.empty()) return;
     for (const auto& key : {again_, build.key(std::string("base_layer.") + kDelta)})
@@ -43,30 +63,31 @@ class TokensPart : public Part {
   }
 
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
-    const auto y = next(x);
-    const auto part = gate.part(x), old = gate.part(y);
-    if (layer().kind() != nn::LayerKind::embedding) {
-      const auto made = at::linear(part, delta.to(part.scalar_type()));
-      const auto others = layer().bias.defined() ? old - layer().bias : old;
-      return gate.put(y, others.index_copy(-1, index_, made.to(old.scalar_type())));
-    }
-    const auto place = place_.index_select(0, part.flatten()).view(part.sizes());
-    const auto made = at::embedding(delta, place.clamp_min(0), padding_place_).to(old.scalar_type());
-    return gate.put(y, at::where((place >= 0).unsqueeze(-1), made, old));
+    return layer().kind() == nn::LayerKind::embedding ? embedded(x, next, gate) : logits(x, next, gate);
   }
 
   void merge(Weights& weights) const override {
+    if (resized_rows())
+      throw UsageError("[adapters] \"" + layer().path() + "\" has " + std::to_string(rows_) +
+                       " tokens in the adapter and " + std::to_string(layer().weight.size(0)) +
+                       " in the model: such an adapter cannot be merged");
     weights.weight = weights.weight.index_copy(0, index_, delta.to(weights.weight.scalar_type()));
     if (weights.bias.defined()) weights.bias = at::zeros_like(weights.bias);
   }
 
-  /// Two adapters may have tokens of one embedding, but not the same ones.
+  /// Two adapters may have tokens of one embedding, but not the same ones, nor tables of other sizes.
   bool excludes(const Part& other) const override {
     const auto* tokens = dynamic_cast<const TokensPart*>(&other);
-    return tokens && std::any_of(indices_.begin(), indices_.end(), [&](int64_t index) {
-             return std::find(tokens->indices_.begin(), tokens->indices_.end(), index) !=
-                    tokens->indices_.end();
-           });
+    if (resized_rows() && (tokens || other.exclusive())) return true;
+    return tokens &&
+           (tokens->resized_rows() || std::any_of(indices_.begin(), indices_.end(), [&](int64_t index) {
+              return std::find(tokens->indices_.begin(), tokens->indices_.end(), index) !=
+                     tokens->indices_.end();
+            }));
+  }
+
+  std::optional<int64_t> resized_rows() const override {
+    return rows_ != layer().weight.size(0) ? std::optional(rows_) : std::nullopt;
   }
 
   NamedTensors saved() const override {
@@ -75,17 +96,34 @@ class TokensPart : public Part {
   }
 
  private:
+  /// Whether the file has a table with another number of tokens than the model.
+  static bool has_table(const PartBuild& build, const std::string& suffix) {
+    if (build.fresh() || !is_token_table(build)) return false;
+    const auto found = build.source.shapes(build.key(suffix));
+    const auto& weight = build.layer.weight;
+    return found.size() == 1 && found[0].size() == 2 && found[0][1] == weight.size(1) &&
+           found[0][0] != weight.size(0);
+  }
+
+  int64_t rows_of(const PartBuild& build, const std::string& suffix) const {
+    const int64_t base = build.layer.weight.size(0);
+    if (has_table(build, suffix)) return build.source.shapes(build.key(suffix))[0][0];
+    if (build.fresh() || !is_token_table(build) || indices_.empty()) return base;
+    const int64_t highest = *std::max_element(indices_.begin(), indices_.end());
+    for (int64_t token = base; token <= highest; ++token)  // ends at the first that is not trained
+      if (std::find(indices_.begin(), indices_.end(), token) == indices_.end()) return base;
+    return std::max(base, highest + 1);
+  }
+
   void check(const PartBuild& build) const {
-    if (build.layer.kind() != nn::LayerKind::embedding && build.layer.kind() != nn::LayerKind::linear)
-      build.refuse("tokens are rows of an embedding or of an output layer");
-    const int64_t count = build.layer.weight.size(0);
     std::set<int64_t> seen;
     for (const auto index : indices_) {
-      if (index < 0 || index >= count)
+      if (index < 0 || index >= rows_)
         throw ConfigError("[trainable tokens] token " + std::to_string(index) + " is none of the " +
-                          std::to_string(count) + " of \"" + build.path +
-                          "\". For an adapter of a base whose vocabulary has grown, save that base as "
-                          "transformers has resized it, and load the adapter on it");
+                          std::to_string(rows_) + " of \"" + build.path +
+                          "\". For an adapter of a base whose vocabulary has grown, save it with "
+                          "save_embedding_layers=True, or save that base as transformers has resized it and "
+                          "load the adapter on it");
       if (!seen.insert(index).second)
         throw ConfigError("[trainable tokens] token " + std::to_string(index) + " is named twice");
     }
@@ -106,7 +144,7 @@ class TokensPart : public Part {
     index_ = constant("index", index.to(device));
     const auto* embedding = dynamic_cast<const nn::Embedding*>(&build.layer);
     if (!embedding) return;
-    auto place = at::full({build.layer.weight.size(0)}, -1, at::kLong);
+    auto place = at::full({rows_}, -1, at::kLong);
     place.index_put_({index}, at::arange(index.size(0)));
     place_ = constant("place", place.to(device));
     // The gradient of the padding token stays zero.
@@ -114,9 +152,40 @@ class TokensPart : public Part {
     if (padding != indices_.end()) padding_place_ = padding - indices_.begin();
   }
 
+  at::Tensor embedded(const at::Tensor& x, const Next& next, const Gate& gate) const {
+    const auto own = gate.part(x);
+    const auto place = place_.index_select(0, own.flatten()).view(own.sizes());
+    const auto y = next(resized_rows() ? known_to_model(x, own, gate) : x);
+    const auto old = table.defined() ? layer().apply(own, table, {}).to(y.scalar_type()) : gate.part(y);
+    const auto made = at::embedding(delta, place.clamp_min(0), padding_place_).to(old.scalar_type());
+    return gate.put(y, at::where((place >= 0).unsqueeze(-1), made, old));
+  }
+
+  /// What the model's own table is asked for: of the rows here not what is new.
+  at::Tensor known_to_model(const at::Tensor& x, const at::Tensor& own, const Gate& gate) const {
+    if (table.defined()) return gate.others(x);
+    return gate.put(x, own.masked_fill(own >= layer().weight.size(0), 0));
+  }
+
+  at::Tensor logits(const at::Tensor& x, const Next& next, const Gate& gate) const {
+    const auto y = next(x);
+    const auto part = gate.part(x);
+    auto old = gate.part(y);
+    if (table.defined())
+      old = at::linear(part, table.to(part.scalar_type())).to(y.scalar_type());
+    else if (layer().bias.defined())
+      old = old - layer().bias;
+    if (rows_ > old.size(-1)) old = at::constant_pad_nd(old, {0, rows_ - old.size(-1)});
+    const auto made = at::linear(part, delta.to(part.scalar_type()));
+    const auto own = old.index_copy(-1, index_, made.to(old.scalar_type()));
+    return resized_rows() ? put_logits(gate, y, own) : gate.put(y, own);
+  }
+
   std::string again_;
   std::vector<int64_t> indices_;
+  int64_t rows_ = 0;
   at::Tensor delta;
+  at::Tensor table;           ///< defined: in the place of the model's
   at::Tensor index_, place_;  // token's id by row of delta, row of delta (or -1) by token's id
   int64_t padding_place_ = -1;
 };
