@@ -84,7 +84,7 @@ FIELDS = {
     "saved-text": ({"modules_to_save": "lm_head"}, '"modules_to_save" must be a list of strings'),
     "saved-half": ({"modules_to_save": ["lm_head", "no_such"]}, '"no_such" matched no module'),
     "saved-unmatched": ({"modules_to_save": ["no_such"]}, '"no_such" matched no module'),
-    "tokens-out-of-range": ({"trainable_token_indices": [131]}, "token 131 is none of the 131"),
+    "tokens-out-of-range": ({"trainable_token_indices": [132]}, "token 132 is none of the 131"),
     "arrow": ({"arrow_config": {"top_k": 2}}, '"task_adapter_names" must name the folders'),
     "arrow-names": ({"arrow_config": {"task_adapter_names": ["a", 5]}}, '"task_adapter_names" must be a list of folders'),
     "arrow-top": ({"arrow_config": {"top_k": 3, "task_adapter_names": ["a", "b"]}}, '"top_k" is 3, and there are 2 adapters'),
