@@ -1,8 +1,8 @@
 # GRAFT_GROUPED: sources that can be compiled as one file are (scripts/group_sources.py says which). What they all include is read once,
-# and what they all instantiate is compiled once: a clean build takes half the time. A changed file costs its group (a file's name chooses
-# its group, so that ccache knows the others); the preset `dev` compiles file by file. After a change that makes two files of a group clash
+# and what they all instantiate is compiled once: a clean build takes half the time. A changed file costs its group (folder and name choose
+# a file's group, so that ccache knows the others); the preset `dev` compiles file by file. After a change that makes two files of a group clash
 # ("redefinition of ..."), run cmake again.
-set(GRAFT_GROUP_LINES 3000)  # twice as many saves a twentieth more, and takes more memory
+set(GRAFT_GROUP_LINES 3000)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/group_sources.py)
 
 function(graft_group_target target)

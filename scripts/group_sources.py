@@ -122,7 +122,7 @@ def groups_of(paths, lines):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--lines", type=int, default=2500, help="about how many lines a group has (at most twice as many)")
+    options.add_argument("--lines", type=int, default=3000, help="about how many lines a group has (at most twice as many)")
     options.add_argument("files", nargs="+", type=Path)
     args = options.parse_args()
     for number, group in enumerate(groups_of(args.files, args.lines)):

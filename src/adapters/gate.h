@@ -21,9 +21,6 @@ class Gate {
   /// The rows that the adapter is to compute. Token ids of others among them are 0: they may be beyond the
   /// adapter's own.
   at::Tensor part(const at::Tensor& x) const;
-  /// The same with zeros for the others, where those are computed: token ids, which may be beyond the
-  /// adapter's.
-  at::Tensor only(const at::Tensor& x) const;
   /// All rows, the adapter's with zeros.
   at::Tensor others(const at::Tensor& x) const;
   /// y + delta on the adapter's rows, in y's dtype; delta was computed from part().

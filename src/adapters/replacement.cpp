@@ -16,21 +16,11 @@ at::Tensor own_copy(const at::Tensor& tensor, const at::Tensor& like) {
   return tensor.detach().to(like.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-/// How many rows the adapter's own weight has: those of the layer, but for a table of tokens in a file that
-/// was made after resize_token_embeddings().
-int64_t rows_of(const PartBuild& build, const std::string& key) {
-  const int64_t rows = build.layer.weight.size(0);
-  if (build.fresh() || !is_token_table(build)) return rows;
-  const auto found = build.source.shapes(key);
-  const bool fits = found.size() == 1 && found[0].size() == 2 && found[0][1] == build.layer.weight.size(1);
-  return fits ? found[0][0] : rows;
-}
-
 class Replacement : public Part {
  public:
   Replacement(const PartBuild& build, const std::string& prefix, bool trainable) : Part(build) {
     auto sizes = build.layer.weight.sizes().vec();
-    sizes[0] = rows_of(build, build.key(prefix + "weight"));
+    sizes[0] = adapters::resized_rows(build, build.key(prefix + "weight")).value_or(sizes[0]);
     weight = parameter(build, prefix + "weight", sizes, trainable);
     resized_ = sizes[0] != build.layer.weight.size(0);
     if (build.layer.bias.defined())
@@ -75,10 +65,6 @@ class Replacement : public Part {
   }
 
   void merge(Weights& weights) const override {
-    if (resized_)
-      throw UsageError("[adapters] \"" + layer().path() + "\" has " + std::to_string(weight.size(0)) +
-                       " tokens in the adapter and " + std::to_string(layer().weight.size(0)) +
-                       " in the model: such an adapter cannot be merged");
     weights.weight = own_copy(weight, weights.weight);
     if (bias.defined()) weights.bias = own_copy(bias, weights.weight);
   }
@@ -231,13 +217,19 @@ bool is_token_table(const PartBuild& build) {
          build.layer.weight.size(0) == build.model->config().optional_integer("vocab_size");
 }
 
-std::shared_ptr<Part> resized_part(const PartBuild& build) {
-  if (build.fresh() || !is_token_table(build)) return nullptr;
-  const auto found = build.source.shapes(build.key("weight"));
+std::optional<int64_t> resized_rows(const PartBuild& build, const std::string& key) {
+  if (build.fresh() || !is_token_table(build)) return {};
+  const auto found = build.source.shapes(key);
   const auto& weight = build.layer.weight;
   const bool resized = found.size() == 1 && found[0].size() == 2 && found[0][1] == weight.size(1) &&
                        found[0][0] != weight.size(0);
-  return resized ? std::make_shared<Replacement>(build, "", /*trainable=*/false) : nullptr;
+  return resized ? std::optional(found[0][0]) : std::nullopt;
+}
+
+std::shared_ptr<Part> resized_part(const PartBuild& build) {
+  return resized_rows(build, build.key("weight"))
+             ? std::make_shared<Replacement>(build, "", /*trainable=*/false)
+             : nullptr;
 }
 
 std::shared_ptr<Part> tied_replacement_part(const PartBuild& build, const Part& embedding) {

@@ -9,6 +9,9 @@ namespace graft::adapters {
 std::shared_ptr<Part> replacement_part(const PartBuild& build, const std::string& prefix = "");
 /// Whether the layer has a row for each token of the model.
 bool is_token_table(const PartBuild& build);
+/// How many tokens the table under this key has in a file that was made after resize_token_embeddings(); none
+/// where the file has no such table, or one of the model's size.
+std::optional<int64_t> resized_rows(const PartBuild& build, const std::string& key);
 /// A table of tokens in a file that was made after resize_token_embeddings(), which PEFT saves whole beside
 /// the adapter; null where the file has none, or one of the model's size.
 std::shared_ptr<Part> resized_part(const PartBuild& build);

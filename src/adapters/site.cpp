@@ -139,7 +139,13 @@ void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, boo
         if (placed.type == type && placed.slot == slot) going.push_back(placed.part.get());
     if (!going.empty() && going.front()->order_matters() && !going.front()->first_inside())
       std::reverse(going.begin(), going.end());
-    for (const auto* part : going) part->merge(merged);
+    for (const auto* part : going) {
+      if (const auto tokens = part->resized_rows())
+        throw UsageError("[adapters] \"" + layer.path() + "\" has " + std::to_string(*tokens) +
+                         " tokens in the adapter and " + std::to_string(layer.weight.size(0)) +
+                         " in the model: such an adapter cannot be merged");
+      part->merge(merged);
+    }
   }
   const auto finite = [](const at::Tensor& t) { return !t.defined() || at::isfinite(t).all().item<bool>(); };
   if (check_finite && !(finite(merged.weight) && finite(merged.bias)))

@@ -36,10 +36,11 @@ class TokensPart : public Part {
     const auto& weight = build.layer.weight;
     if (build.layer.kind() != nn::LayerKind::embedding && build.layer.kind() != nn::LayerKind::linear)
       build.refuse("tokens are rows of an embedding or of an output layer");
-    rows_ = rows_of(build, table_suffix(suffix));
+    const auto own = table_suffix(suffix);
+    const auto of_table = adapters::resized_rows(build, build.key(own));
+    rows_ = of_table ? *of_table : rows_by_tokens(build);
     check(build);
-    if (has_table(build, table_suffix(suffix)))
-      table = parameter(build, table_suffix(suffix), {rows_, weight.size(1)}, /*trainable=*/false);
+    if (of_table) table = parameter(build, own, {rows_, weight.size(1)}, /*trainable=*/false);
     delta = parameter(build, suffix, {static_cast<int64_t>(indices.size()), weight.size(1)});
     make_tables(build);
     if (!build.fresh()) return;
@@ -67,10 +68,6 @@ class TokensPart : public Part {
   }
 
   void merge(Weights& weights) const override {
-    if (resized_rows())
-      throw UsageError("[adapters] \"" + layer().path() + "\" has " + std::to_string(rows_) +
-                       " tokens in the adapter and " + std::to_string(layer().weight.size(0)) +
-                       " in the model: such an adapter cannot be merged");
     weights.weight = weights.weight.index_copy(0, index_, delta.to(weights.weight.scalar_type()));
     if (weights.bias.defined()) weights.bias = at::zeros_like(weights.bias);
   }
@@ -90,24 +87,25 @@ class TokensPart : public Part {
     return rows_ != layer().weight.size(0) ? std::optional(rows_) : std::nullopt;
   }
 
+  bool can_take(const Part& other) const override {
+    const auto* tokens = dynamic_cast<const TokensPart*>(&other);
+    return tokens && tokens->rows_ == rows_ && tokens->padding_place_ == padding_place_ &&
+           Part::can_take(other);
+  }
+  void take(const Part& other) override {
+    Part::take(other);
+    indices_ = dynamic_cast<const TokensPart&>(other).indices_;
+  }
+
   NamedTensors saved() const override {
     if (again_.empty()) return Part::saved();
     return {{again_, delta.detach().clone()}};  // a file takes no tensor twice
   }
 
  private:
-  /// Whether the file has a table with another number of tokens than the model.
-  static bool has_table(const PartBuild& build, const std::string& suffix) {
-    if (build.fresh() || !is_token_table(build)) return false;
-    const auto found = build.source.shapes(build.key(suffix));
-    const auto& weight = build.layer.weight;
-    return found.size() == 1 && found[0].size() == 2 && found[0][1] == weight.size(1) &&
-           found[0][0] != weight.size(0);
-  }
-
-  int64_t rows_of(const PartBuild& build, const std::string& suffix) const {
+  /// Those of the model, and what is new if all of it is trained.
+  int64_t rows_by_tokens(const PartBuild& build) const {
     const int64_t base = build.layer.weight.size(0);
-    if (has_table(build, suffix)) return build.source.shapes(build.key(suffix))[0][0];
     if (build.fresh() || !is_token_table(build) || indices_.empty()) return base;
     const int64_t highest = *std::max_element(indices_.begin(), indices_.end());
     for (int64_t token = base; token <= highest; ++token)  // ends at the first that is not trained
@@ -168,13 +166,13 @@ class TokensPart : public Part {
   }
 
   at::Tensor logits(const at::Tensor& x, const Next& next, const Gate& gate) const {
-    const auto y = next(x);
+    const bool asks_model = !table.defined() || !gate.is_all();
+    const auto y = asks_model ? next(x) : at::Tensor();
     const auto part = gate.part(x);
-    auto old = gate.part(y);
-    if (table.defined())
-      old = at::linear(part, table.to(part.scalar_type())).to(y.scalar_type());
-    else if (layer().bias.defined())
-      old = old - layer().bias;
+    auto old = table.defined()
+                   ? at::linear(part, table.to(part.scalar_type())).to(layer().weight.scalar_type())
+                   : gate.part(y);
+    if (!table.defined() && layer().bias.defined()) old = old - layer().bias;
     if (rows_ > old.size(-1)) old = at::constant_pad_nd(old, {0, rows_ - old.size(-1)});
     const auto made = at::linear(part, delta.to(part.scalar_type()));
     const auto own = old.index_copy(-1, index_, made.to(old.scalar_type()));

@@ -73,7 +73,8 @@ std::string sums_function(const NarrowKind& kind);
 constexpr int64_t spread_columns = 256;  ///< of a block
 NarrowShape spread_shape();
 std::string spread_function(const NarrowKind& kind);
-/// The device functions that it consists of: patch_of_lane(), add_product(), write_patch(), add_exactly().
+/// The device functions that it consists of: patch_of_lane(), add_short(), add_long(), write_exactly(),
+/// add_exactly().
 std::string spread_of_block(const NarrowKind& kind);
 
 }  // namespace graft::cuda
