@@ -170,18 +170,30 @@ Value* affine(Builder& b, const Node& n, Value* y, ir::DType dtype) {
   return y;
 }
 
+/// What training left: the mean and one over the deviation of each channel.
+struct Statistics {
+  Value *mean, *rstd;
+};
+
+Statistics running_statistics(Builder& b, const Node& n, ir::DType dtype) {
+  auto* var = b.to(ir::value_of(n, "running_var"), wide(dtype));
+  return {.mean = b.to(ir::value_of(n, "running_mean"), wide(dtype)),
+          .rstd = b.rsqrt(b.add(var, *ir::number_of(n, "eps")))};
+}
+
+/// Outputs: y, and what a CPU leaves empty and a GPU keeps for the backward pass: the statistics.
 Values batch_norm_inference(Builder& b, const Node& n) {
   auto* x = ir::value_of(n, "input");
   const auto dtype = x->type().dtype;
   const size_t rank = x->type().sizes.size();
-  auto* var = b.to(ir::value_of(n, "running_var"), wide(dtype));
-  auto* mean = b.to(ir::value_of(n, "running_mean"), wide(dtype));
-  auto* rstd = b.rsqrt(b.add(var, *ir::number_of(n, "eps")));
+  const auto [mean, rstd] = running_statistics(b, n, dtype);
   auto* y = b.mul(b.sub(b.to(x, wide(dtype)), over_channels(b, mean, rank)), over_channels(b, rstd, rank));
-  const auto empty = [&](size_t i) {
-    return b.full(n.output(i).type().sizes, 0, n.output(i).type().dtype, x->type().device);
+  const auto saved = [&](size_t i, Value* statistic) {
+    const auto& type = n.output(i).type();
+    return type.numel() == 0 ? b.full(type.sizes, 0, type.dtype, x->type().device)
+                             : b.to(statistic, type.dtype);
   };
-  return {b.to(affine(b, n, y, dtype), dtype), empty(1), empty(2)};
+  return {b.to(affine(b, n, y, dtype), dtype), saved(1, mean), saved(2, rstd)};
 }
 
 /// Outputs: y, saved mean, saved 1/std, and the new running statistics where there are any.
@@ -214,16 +226,22 @@ Values batch_norm_training(Builder& b, const Node& n) {
   return made;
 }
 
+/// The statistics are results of the forward pass in training, and constants otherwise.
 Values batch_norm_backward(Builder& b, const Node& n) {
   auto* x = ir::value_of(n, "input");
-  if (x->type().numel() == 0 || !ir::bool_of(n, "train", true)) return {};
+  if (x->type().numel() == 0) return {};
+  const bool training = ir::bool_of(n, "train", true);
+  if (!training && !ir::value_of(n, "running_mean")) return {};
   const auto dtype = x->type().dtype;
   const size_t rank = x->type().sizes.size();
   const auto dims = all_but_channels(rank);
   const auto mask = mask_of(n);
+  const auto statistics = training ? Statistics{.mean = b.to(ir::value_of(n, "save_mean"), wide(dtype)),
+                                                .rstd = b.to(ir::value_of(n, "save_invstd"), wide(dtype))}
+                                   : running_statistics(b, n, dtype);
+  auto* mean = over_channels(b, statistics.mean, rank);
+  auto* rstd = over_channels(b, statistics.rstd, rank);
   auto* grad = b.to(ir::value_of(n, "grad_out"), wide(dtype));
-  auto* mean = over_channels(b, b.to(ir::value_of(n, "save_mean"), wide(dtype)), rank);
-  auto* rstd = over_channels(b, b.to(ir::value_of(n, "save_invstd"), wide(dtype)), rank);
   auto* normal = b.mul(b.sub(b.to(x, wide(dtype)), mean), rstd);
   auto* grad_sum = b.sum(grad, dims);
   auto* dot = b.sum(b.mul(grad, normal), dims);
@@ -232,7 +250,8 @@ Values batch_norm_backward(Builder& b, const Node& n) {
   const Dims channels{x->type().sizes[1]};
   Values made(3, nullptr);
   if (mask[0]) {
-    auto* centred = b.sub(b.sub(grad, b.div(grad_sum, count)), b.mul(normal, b.div(dot, count)));
+    auto* centred =
+        training ? b.sub(b.sub(grad, b.div(grad_sum, count)), b.mul(normal, b.div(dot, count))) : grad;
     auto* scaled = b.mul(centred, rstd);
     if (auto* weight = ir::value_of(n, "weight"))
       scaled = b.mul(scaled, over_channels(b, b.to(weight, wide(dtype)), rank));

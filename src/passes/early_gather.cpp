@@ -37,6 +37,7 @@ class Picker {
 
   /// Whether a node can be computed from what is picked of its arguments.
   bool passes(const Value& value) const {
+    if (viewed_cast(value)) return true;
     const auto* node = value.producer();
     if (!node || !is_arithmetic(*node) || value.type().sizes != sizes_) return false;
     const auto inputs = node->inputs();
@@ -45,6 +46,17 @@ class Picker {
   }
 
   Value& picked(Value& value) {
+    if (const auto* cast = viewed_cast(value)) {
+      auto& source = *ir::value_of(*cast, "self");
+      auto type = ir::contiguous(source.type().dtype, sizes_, source.type().device);
+      auto& view = graph_.add_node("aten::view", {{"self", &source}, {"size", ir::Attribute(sizes_)}},
+                                   {std::move(type)}, &gather_);
+      view.set_scope(gather_.scope());
+      auto arguments = cast->arguments();
+      for (auto& argument : arguments)
+        if (std::holds_alternative<Value*>(argument.value)) argument.value = &picked(view.output());
+      return add(cast->op(), std::move(arguments), value);
+    }
     if (!passes(value))
       return add("aten::gather",
                  {{"self", &value}, {"dim", ir::Attribute(dim_)}, {"index", ir::value_of(gather_, "index")}},
@@ -58,6 +70,18 @@ class Picker {
 
  private:
   size_t at() const { return static_cast<size_t>(dim_); }
+
+  /// The cast that the value shows in another shape, as logits that become floats before they are flattened:
+  /// then it may as well be a cast of what has that shape already.
+  const Node* viewed_cast(const Value& value) const {
+    const auto* view = value.producer();
+    if (!view || (view->op() != "aten::view" && view->op() != "aten::_unsafe_view") ||
+        value.type().sizes != sizes_)
+      return nullptr;
+    const auto* cast = ir::value_of(*view, "self")->producer();
+    const bool is_cast = cast && cast->op() == "aten::_to_copy";
+    return is_cast && ir::value_of(*cast, "self")->type().is_contiguous() ? cast : nullptr;
+  }
 
   /// Whether the value is broadcast along the dimension.
   bool same_along(const Value& value) const {

@@ -53,8 +53,10 @@ class ReadsOf {
     const auto& store = kernel_.code[stores_[0]];
     if (store.adds) return false;  // what it adds to is not what the input was
     if (loads_.empty()) return true;
-    if (kernel_.reduces_rows() || (store.full && kernel_.phases > 1) || !writes_each_element_once(store))
-      return false;
+    // A row is read to its end in one loop before the next begins; a loop after the store would read it
+    // again.
+    const bool in_last_loop = !store.full || store.phase + 1 >= kernel_.phases;
+    if (kernel_.reduces_rows() || !in_last_loop || !writes_each_element_once(store)) return false;
     return std::all_of(loads_.begin(), loads_.end(),
                        [&](size_t n) { return is_at_place_of(store, kernel_.code[n]); }) &&
            are_early(store);
@@ -129,6 +131,11 @@ std::optional<size_t> kernel_that_may_write_into(const ir::Graph& graph, const c
   const auto maker = last_to_touch(schedule, result, input);
   if (!maker || schedule.steps[*maker].external) return std::nullopt;
   return ReadsOf(schedule.steps[*maker], result, input).come_before_the_write() ? maker : std::nullopt;
+}
+
+bool may_be_written_over(const codegen::Step& step, const Value& result, const Value& read) {
+  return result.type().bytes() == read.type().bytes() && is_injective(read.type()) &&
+         ReadsOf(step, result, read).come_before_the_write();
 }
 
 std::optional<size_t> call_that_may_write_rows_into(const ir::Graph& graph, const codegen::Schedule& schedule,

@@ -23,6 +23,9 @@ std::optional<size_t> kernel_that_may_write_into(const ir::Graph& graph, const c
 std::optional<size_t> call_that_may_write_rows_into(const ir::Graph& graph, const codegen::Schedule& schedule,
                                                     const ir::Value& result, const ir::Value& input);
 
+/// Whether the step's kernel may write its result where a value lies that it reads and nobody needs after it.
+bool may_be_written_over(const codegen::Step& step, const ir::Value& result, const ir::Value& read);
+
 /// The result's memory is another value's, which was written before, while the input may still be needed.
 bool lies_in_another(const ir::Value& result, const codegen::Schedule& schedule);
 

@@ -1,7 +1,6 @@
 #include "runtime/prepared.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -18,6 +17,8 @@
 #include "plan/step_values.h"
 #include "plan/waiting.h"
 #include "runtime/epilogue.h"
+#include "runtime/planned_call.h"
+#include "runtime/row_updates.h"
 #include "support/log.h"
 
 namespace graft::runtime {
@@ -25,28 +26,6 @@ namespace {
 
 using codegen::root_of;
 using ir::Value;
-
-/// Calls that write into memory that is planned for them.
-enum class Planned : uint8_t { mm, bmm, addmm, operator_into };
-
-std::optional<Planned> planned_call(const ir::Node& node) {
-  if (node.outputs().size() != 1 || !node.output().type().is_contiguous()) return std::nullopt;
-  static const std::unordered_set<std::string_view> operators = {
-      "graft::low_rank_add", "graft::low_rank_lower", "graft::low_rank_lift", "graft::float_mm"};
-  if (operators.contains(node.op())) return Planned::operator_into;
-  const auto product = ir::as_product(node);
-  if (!product || (product->batched && product->added)) return std::nullopt;
-  return product->batched ? Planned::bmm : product->added ? Planned::addmm : Planned::mm;
-}
-
-/// What a planned call adds its product to; null: nothing.
-const Value* added_to(const ir::Node& node) {
-  return ir::value_of(node, node.op() == "graft::float_mm" ? "added" : "self");
-}
-
-Product product_of(Planned planned) {
-  return planned == Planned::mm ? Product::mm : planned == Planned::bmm ? Product::bmm : Product::addmm;
-}
 
 class Preparation {
  public:
@@ -420,8 +399,7 @@ class Preparation {
       const auto* update = found == row_updates_.end() ? nullptr : found->second;
       const bool joins = update && !joined.empty() && action.wanted_by == program_.actions[head].wanted_by &&
                          std::ranges::all_of(joined, [&](const auto* before) {
-                           return have_same_places(before->slots(), update->slots()) &&
-                                  need_no_order(before->slots(), update->slots());
+                           return can_be_done_at_once(program_.slots, before->slots(), update->slots());
                          });
       if (!joins) {
         joined.clear();
@@ -435,30 +413,6 @@ class Preparation {
       row_updates_.at(heads_[i])->take_over(*update);
       program_.actions[i].work = nullptr;
     }
-  }
-
-  bool have_same_places(const RowUpdateWork::Slots& a, const RowUpdateWork::Slots& b) const {
-    const auto &x = program_.slots[a.input].type, &y = program_.slots[b.input].type;
-    const auto dims = static_cast<int64_t>(x.sizes.size());
-    const auto places = [&](const ir::TensorType& type, int64_t dim) {
-      return type.sizes[static_cast<size_t>(dim < 0 ? dim + dims : dim)];
-    };
-    return a.index == b.index && x.dtype == y.dtype && x.sizes.size() == y.sizes.size() && dims > 0 &&
-           places(x, a.dim) == places(y, b.dim);
-  }
-
-  /// Rows that are written at the same time: neither update reads what the other writes, by whatever view.
-  bool need_no_order(const RowUpdateWork::Slots& a, const RowUpdateWork::Slots& b) const {
-    const auto memory_of = [&](size_t slot) {
-      while (program_.slots[slot].root != none) slot = program_.slots[slot].root;
-      return slot;
-    };
-    const auto reads = [&](const RowUpdateWork::Slots& one, const RowUpdateWork::Slots& other) {
-      return std::ranges::any_of(std::array{one.source, one.index}, [&](size_t read) {
-        return memory_of(read) == memory_of(other.out) || memory_of(read) == memory_of(other.input);
-      });
-    };
-    return memory_of(a.input) != memory_of(b.input) && !reads(a, b) && !reads(b, a);
   }
 
   /// Whether another kernel of the same launch reads the input.
@@ -523,7 +477,7 @@ class Preparation {
   /// The arena's plan, and what each action has to make and may drop.
   void plan(const codegen::Schedule& schedule) {
     const auto lives = lives_of(schedule);
-    place_temporaries(lives);
+    place_temporaries(schedule, lives);
     for (size_t s = 0; s < program_.slots.size(); ++s) {
       const auto& slot = program_.slots[s];
       if (program_.stays(slot) || lives.first[s] == none) continue;
@@ -534,23 +488,64 @@ class Preparation {
     }
   }
 
-  void place_temporaries(const Lives& lives) {
+  bool is_temporary(size_t slot) const { return program_.slots[slot].kind == Slot::Kind::arena; }
+
+  /// Results of kernels that lie where a value lay which nobody but that kernel needed any more: by slot,
+  /// whose memory it is.
+  std::unordered_map<size_t, size_t> written_over(const codegen::Schedule& schedule, const Lives& lives) {
+    std::unordered_map<size_t, size_t> memory_of;
+    std::unordered_set<size_t> taken;
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      const auto& step = schedule.steps[i];
+      if (step.external || is_joined(step)) continue;
+      for (size_t to = 0; to < step.buffers.size(); ++to) {
+        const size_t result = slot_of(root_of(*step.buffers[to]));
+        if (!step.kernel.buffers[to].written || !is_temporary(result) || lives.first[result] != heads_[i])
+          continue;
+        for (const auto* buffer : step.buffers) {
+          const auto& read = root_of(*buffer);
+          const size_t from = slot_of(read);
+          if (from == result || !is_temporary(from) || lives.last[from] != heads_[i] ||
+              lives.first[from] == heads_[i] || taken.contains(from) || is_read_beside(read, i, schedule) ||
+              !plan::may_be_written_over(step, *step.buffers[to], read))
+            continue;
+          memory_of[result] = from;
+          taken.insert(from);
+          break;
+        }
+      }
+    }
+    return memory_of;
+  }
+
+  void place_temporaries(const codegen::Schedule& schedule, const Lives& lives) {
+    const auto memory_of = written_over(schedule, lives);
+    const auto first_in = [&](size_t slot) {
+      for (auto at = memory_of.find(slot); at != memory_of.end(); at = memory_of.find(slot))
+        slot = at->second;
+      return slot;
+    };
     std::vector<size_t> planned;
-    for (size_t s = 0; s < program_.slots.size(); ++s)
-      if (program_.slots[s].kind == Slot::Kind::arena && lives.first[s] != none) planned.push_back(s);
     std::vector<plan::BufferLife> buffers;
-    buffers.reserve(planned.size());
-    for (const size_t s : planned)
-      buffers.push_back({program_.slots[s].type.bytes(), lives.first[s], lives.last[s]});
+    std::unordered_map<size_t, size_t> place_of;  // in `buffers`, of who lies there first
+    for (size_t s = 0; s < program_.slots.size(); ++s) {
+      if (!is_temporary(s) || lives.first[s] == none) continue;
+      planned.push_back(s);
+      const auto [place, is_new] = place_of.try_emplace(first_in(s), buffers.size());
+      if (is_new) buffers.push_back({program_.slots[s].type.bytes(), lives.first[s], lives.last[s]});
+      auto& life = buffers[place->second];
+      life.first = std::min(life.first, lives.first[s]);
+      life.last = std::max(life.last, lives.last[s]);
+    }
     // Gradients pile up at the end of a run that gives its results away.
     const auto plan = program_.keep_results ? plan::plan_memory(buffers, device_.alignment())
                                             : plan::plan_without_largest(buffers, device_.alignment());
-    for (size_t i = 0; i < planned.size(); ++i) {
-      auto& slot = program_.slots[planned[i]];
-      if (plan.offsets[i] < 0)
-        slot.kind = Slot::Kind::own;
+    for (const size_t s : planned) {
+      const auto offset = plan.offsets[place_of.at(first_in(s))];
+      if (offset < 0)
+        program_.slots[s].kind = Slot::Kind::own;
       else
-        slot.place = plan.offsets[i];
+        program_.slots[s].place = offset;
     }
     program_.arena_bytes = plan.total;
   }

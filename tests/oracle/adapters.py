@@ -62,14 +62,14 @@ class SavedAdapter:
         folder = folder or self.folder
         # PEFT trains no prompt that was loaded; what it loads then, the embeddings themselves, takes a gradient all the same.
         prompt = peft.PeftConfig.from_pretrained(folder).is_prompt_learning
-        base = self.checkpoint.fresh(dtype)
+        base = self.checkpoint.fresh(dtype).to(DEVICE)  # what is computed of weights (SVDs) depends on where that is done
         model = peft.PeftModel.from_pretrained(base.float() if widened else base, folder, is_trainable=trainable and not prompt, **kwargs)
         if prompt and trainable:
             for key, parameter in model.named_parameters():
                 parameter.requires_grad_(key.startswith("prompt_encoder.") or ".modules_to_save." in key)
         if not trainable:
             self.recipe.frozen(model)
-        return model.eval().to(DEVICE)
+        return model.to(DEVICE).eval()
 
     def expected(self, batch: Batch, grads: bool, dtype=torch.float32) -> Batch:
         return kept(self, (key_of(batch), grads, dtype), lambda: self.results(batch, grads, dtype))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters import make_adapter, results
-from harness import GRAFT, assert_close, graft_forward, run, save_file
+from harness import DEVICE, GRAFT, assert_close, graft_forward, run, save_file
 from recipes import RECIPES
 from test_peft_types import MISSING
 
@@ -68,7 +68,7 @@ def rows_of(recipe, checkpoint):
 
 def base_alone(recipe, adapter, row):
     if recipe.keeps_base:
-        return results(adapter.checkpoint.fresh().eval(), {key: value for key, value in row.items() if key != "task_ids"}, grads=False)
+        return results(adapter.checkpoint.fresh().to(DEVICE).eval(), {key: value for key, value in row.items() if key != "task_ids"}, grads=False)
     model = adapter.model(trainable=False)
     with model.disable_adapter():
         return results(model, row, grads=False)

@@ -33,8 +33,9 @@ def theirs(model, batch, new, **kwargs):
     """pad_token_id: the contract's, where transformers takes the end of sequence for a model that has no pad token."""
     if model.generation_config.pad_token_id is None:
         kwargs.setdefault("pad_token_id", 0)
+    batch = {key: value.to(model.device) for key, value in batch.items()}
     with torch.no_grad():
-        return model.generate(**batch, max_new_tokens=new, do_sample=False, **kwargs)
+        return model.generate(**batch, max_new_tokens=new, do_sample=False, **kwargs).cpu()
 
 
 def ours(folder, batch, scratch, *flags):

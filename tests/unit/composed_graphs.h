@@ -55,7 +55,8 @@ inline const std::vector<std::string>& composed_graphs() {
   %9: f32[3, 4, 2, 2], %10: f32[4], %11: f32[4], %12: f32[4], %13: f32[4] = aten::_native_batch_norm_legit_functional(input=%0, weight=%1, bias=%2, running_mean=%3, running_var=%5, training=true, momentum=0.1, eps=0.001)
   %14: f32[3, 4, 2, 2], %15: f32[4], %16: f32[4] = aten::_native_batch_norm_legit.no_stats(input=%0, weight=%1, bias=None, training=true, momentum=0.1, eps=0.001)
   %17: f32[3, 4, 2, 2], %18: f32[4], %19: f32[4] = aten::native_batch_norm_backward(grad_out=%4, input=%0, weight=%1, running_mean=%3, running_var=%5, save_mean=%10, save_invstd=%11, train=true, eps=0.001, output_mask=[true, true, true])
-  return (%6, %9, %10, %11, %12, %13, %14, %17, %18, %19)
+  %20: f32[3, 4, 2, 2], %21: f32[4], %22: f32[4] = aten::native_batch_norm_backward(grad_out=%4, input=%0, weight=%1, running_mean=%3, running_var=%5, save_mean=%7, save_invstd=%8, train=false, eps=0.001, output_mask=[true, true, true])
+  return (%6, %9, %10, %11, %12, %13, %14, %17, %18, %19, %20, %21, %22)
 }
 )",
       R"(graph(%0 "x": f32[4, 5], %1 "y": f32[4, 5], %2 "g": f32[]) {

@@ -111,6 +111,30 @@ TEST(EarlyGather, BeforeTheArithmetic) {
 )");
 }
 
+TEST(EarlyGather, BeforeACastThatIsSeenInAnotherShape) {
+  expect_becomes(gather_early, R"(graph(%0 "x": bf16[2, 3, 7], %1 "m": f32[6, 1], %2 "t": f32[6, 7]) {
+  %3: f32[2, 3, 7] = aten::_to_copy(self=%0, dtype=f32)
+  %4: f32[6, 7] = aten::view(self=%3, size=[6, 7])
+  %5: f32[6, 7] = aten::sub.Tensor(self=%4, other=%1)
+  %6: i64[6, 1] = aten::argmax(self=%2, dim=1, keepdim=true)
+  %7: f32[6, 1] = aten::gather(self=%5, dim=1, index=%6)
+  return (%7)
+}
+)",
+                 R"(graph(%0 "x": bf16[2, 3, 7], %1 "m": f32[6, 1], %2 "t": f32[6, 7]) {
+  %3: f32[2, 3, 7] = aten::_to_copy(self=%0, dtype=f32)
+  %4: f32[6, 7] = aten::view(self=%3, size=[6, 7])
+  %5: f32[6, 7] = aten::sub.Tensor(self=%4, other=%1)
+  %6: i64[6, 1] = aten::argmax(self=%2, dim=1, keepdim=true)
+  %8: bf16[6, 7] = aten::view(self=%0, size=[6, 7])
+  %9: bf16[6, 1] = aten::gather(self=%8, dim=1, index=%6)
+  %10: f32[6, 1] = aten::_to_copy(self=%9, dtype=f32)
+  %11: f32[6, 1] = aten::sub.Tensor(self=%10, other=%1)
+  return (%11)
+}
+)");
+}
+
 TEST(EarlyGather, no_gather_of_a_row_from_a_broadcast) {
   // The second argument is neither whole nor the same along the dimension.
   expect_unchanged(gather_early, R"(graph(%0 "x": f32[5, 7], %1 "w": f32[7], %2 "t": f32[5, 7]) {
@@ -315,6 +339,31 @@ TEST(Decompose, AGradientThatIsNotComputedIsNoResult) {
   EXPECT_TRUE(graph.results()[0]);
   EXPECT_FALSE(graph.results()[1]);
   EXPECT_FALSE(graph.results()[2]);
+}
+
+/// Outside training a GPU's batch norm keeps the running statistics for its backward pass; a CPU's keeps
+/// nothing.
+TEST(Decompose, StatisticsThatAGpuKeepsOutsideTraining) {
+  auto graph = ir::parse(
+      R"(graph(%0 "x": f32[3, 4, 2, 2], %1 "m": f32[4], %2 "v": f32[4]) {
+  %3: f32[4] = aten::mul.Tensor(self=%2, other=%2)
+  %4: f32[3, 4, 2, 2], %5: f32[4], %6: f32[4] = aten::_native_batch_norm_legit_no_training(input=%0, weight=None, bias=None, running_mean=%1, running_var=%3, momentum=0.1, eps=0.001)
+  %7: f32[4] = aten::mul.Scalar(self=%5, other=1)
+  return (%7, %6)
+}
+)");
+  decomp::decompose(graph);
+  ir::verify(graph);
+  const auto want = results_of(ir::parse(R"(graph(%0 "x": f32[3, 4, 2, 2], %1 "m": f32[4], %2 "v": f32[4]) {
+  %3: f32[4] = aten::mul.Tensor(self=%2, other=%2)
+  %4: f32[4] = aten::mul.Scalar(self=%1, other=1)
+  %5: f32[4] = aten::add.Scalar(self=%3, other=0.001, alpha=1)
+  %6: f32[4] = aten::rsqrt(self=%5)
+  return (%4, %6)
+}
+)"));
+  const auto got = results_of(graph);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(differs(got[i], want[i]), "") << "result " << i;
 }
 
 // --- the list of passes
