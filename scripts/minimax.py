@@ -122,6 +122,19 @@ def erf_log2(x):
     return mp.log(mp.erfc(x), 2) / x
 
 
+def erfc_fit(middle, far, degree, single):
+    """erfc(x) = exp(-x^2) (1/2 + s p(2 s - 1)) / (x + 1/2) with s = x / (x + middle)."""
+
+    def rest(w):
+        s = (1 + w) / 2
+        x = middle * s / (1 - s)
+        return (x + 0.5) * mp.exp(x * x) * mp.erfc(x) - 0.5
+
+    at_zero = (1 - 1 / mp.sqrt(mp.pi)) * middle
+    return Fit(lambda w: 2 * rest(w) / (1 + w) if w > -1 else at_zero, lambda w: (1 + w) / 2 / (rest(w) + 0.5), -1,
+               (mp.mpf(far) - middle) / (mp.mpf(far) + middle), degree, single=single)
+
+
 def relative(f, skip):
     """The weight of a polynomial p in f(x) = terms + x^skip p(x) that makes its error f's relative error."""
     return lambda x: abs(mp.mpf(x) ** skip / f(x)) if x else mp.mpf(0)
@@ -156,6 +169,8 @@ TABLE = {
     # erf(x) = x + x p(x^2), |x| < 0.8, and 1 - 2^(x p(x)) from there to where it rounds to 1
     "erf_small": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 0.81**2, 5),
     "erf_large": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.79, 4.0, 6),
+    # erfc from 0 to where it is no number any more
+    "erfc": lambda: erfc_fit(mp.mpf(3), 10.1, 9, True),
     # x + x^3 p(x^2) for sin, tan, asin, atan; cos is 1 - x^2 / 2 + x^4 p(x^2)
     "sin": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 2),
     "cos": lambda: Fit(cos_beyond, lambda z: z**2 / mp.cos(mp.sqrt(z)), 0, QUARTER_PI**2, 2),
@@ -182,6 +197,7 @@ TABLE = {
     "erf_small_wide": lambda: Fit(lambda z: over_x(mp.erf, ERF)(z) - 1, lambda z: 1 / over_x(mp.erf, ERF)(z), 0, 1.01,
                                   12, single=False),
     "erf_large_wide": lambda: Fit(erf_log2, lambda x: x * mp.erfc(x) / (1 - mp.erfc(x)), 0.99, 6.0, 20, single=False),
+    "erfc_wide": lambda: erfc_fit(mp.mpf(4), 27.3, 22, False),
     "sin_wide": lambda: Fit(cubic(mp.sin, -1 / mp.mpf(6)), cubic_weight(mp.sin), 0, QUARTER_PI**2, 5, single=False),
     "cos_wide": lambda: Fit(cos_beyond, lambda z: z**2 / mp.cos(mp.sqrt(z)), 0, QUARTER_PI**2, 5, single=False),
     "tan_wide": lambda: Fit(cubic(mp.tan, 1 / mp.mpf(3)), cubic_weight(mp.tan), 0, QUARTER_PI**2, 13, single=False),

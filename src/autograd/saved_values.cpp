@@ -158,9 +158,23 @@ class Chooser {
     return options_.recompute && (options_.recompute_materialized || !is_materialized_in_backward(node));
   }
 
-  static int64_t saving_cost(const Value& value) {
-    return kSavingToRunning * std::min(value.type().bytes(), FlowNetwork::kUnlimited >> 12);
+  /// A result of the forward that the backward's own calls read, as it is or cast: the caller holds it as
+  /// well, and eager saves it, too. (What others read, eager may not save, and the caller may write into it.)
+  bool is_kept_anyway(const Value& value) const {
+    const auto end = joint_.results().begin() + static_cast<std::ptrdiff_t>(forward_results_);
+    return std::find(joint_.results().begin(), end, &value) != end && backward_reads(value);
   }
+  bool backward_reads(const Value& value) const {
+    return std::ranges::any_of(value.users(), [&](const Node* user) {
+      return backward_[place_.at(user)] ||
+             (user->op() == "aten::_to_copy" && !user->outputs().empty() && backward_reads(user->output()));
+    });
+  }
+
+  static int64_t running_cost(const Value& value) {
+    return std::min(value.type().bytes(), FlowNetwork::kUnlimited >> 12);
+  }
+  static int64_t saving_cost(const Value& value) { return kSavingToRunning * running_cost(value); }
 
   void number_values() {
     size_t next = 2 + nodes_.size();  // source, sink, calls, values
@@ -179,13 +193,14 @@ class Chooser {
       network.add_edge(kSource, call, FlowNetwork::kUnlimited);
     } else if (forward_[at] &&
                !is_free(node)) {  // without the first condition it would not be the second run
-      for (const auto& output : node.outputs())
-        network.add_edge(kSource, call, saving_cost(*output) / kSavingToRunning);
+      for (const auto& output : node.outputs()) network.add_edge(kSource, call, running_cost(*output));
     }
     const bool is_view = kind_of(node.op()) == OpKind::view;
     for (const auto& output : node.outputs())
       network.add_edge(call, vertex_.at(output.get()),
-                       is_view ? FlowNetwork::kUnlimited : saving_cost(*output));
+                       is_view                   ? FlowNetwork::kUnlimited
+                       : is_kept_anyway(*output) ? running_cost(*output) / 2
+                                                 : saving_cost(*output));
     for (const auto* input : node.inputs())
       network.add_edge(vertex_.at(input), call, FlowNetwork::kUnlimited);
   }

@@ -4,6 +4,7 @@
 // the backward", a value means "is at hand in the backward". Edges say what a choice costs:
 //
 //   call  -> its value   the value's bytes     the call runs only in the forward: the value is saved
+//   call  -> a result    1/32 of its bytes     that the backward's own calls read: the caller has it, too
 //   value -> its user    unlimited             what runs in the backward needs its arguments there
 //   call  -> sink        unlimited             depends on a tangent: runs in the backward
 //   source -> call       unlimited             too expensive or random: is not run again

@@ -16,6 +16,7 @@
 #include "passes/sums_into_products.h"
 #include "passes/sums_into_scatters.h"
 #include "passes/wide_products.h"
+#include "passes/written_slices.h"
 #include "support/env.h"
 #include "support/log.h"
 
@@ -55,6 +56,8 @@ std::vector<Pass> compile_passes(const TargetFacts& target, const Neighbours& ne
       // Before equal casts of what several products read become one.
       {"wide-products", [slow = target.products_are_slow, rows = target.rows_of_a_kernel](
                             ir::Graph& graph) { widen_products(graph, slow, rows); }},
+      // Slices that it makes may be equal.
+      {"written-slices", join_written_slices},
       // A cross entropy shows its gather only when it is decomposed.
       {"early-gather", gather_early},
       // After decomposing: two layer norms of one tensor share their mean.

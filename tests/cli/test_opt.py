@@ -131,7 +131,7 @@ def test_list_passes():
     done = opt("--list-passes")
     assert done.returncode == 0
     for name in ("joint:", "compile:", "decompose", "dead-code", "common-subexpressions", "early-gather", "narrow-siblings", "plain-creation",
-                 "sums-into-products", "sums-into-scatters"):
+                 "sums-into-products", "sums-into-scatters", "written-slices"):
         assert name in done.stdout
 
 

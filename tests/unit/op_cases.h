@@ -314,6 +314,7 @@ inline std::vector<Case> movement_cases() {
       {"aten::slice_backward", all, no_gradient | rank1 | elements, GRAFT_CASE(back_into_slice(i))},
       {"aten::select_backward", all, no_gradient, GRAFT_CASE(at::select_backward(i.rows32, {3, 5}, 0, 1))},
       {"aten::constant_pad_nd", all, rank1, GRAFT_CASE(at::constant_pad_nd(i.x, {1, 2}, 1))},
+      {"aten::constant_pad_nd", floats, rank1, GRAFT_CASE(at::constant_pad_nd(i.x, {2, 1}, 0.1))},
       {"aten::constant_pad_nd", all, rank2 | elements, GRAFT_CASE(at::constant_pad_nd(i.x, {-1, 2, 3, -1}))},
       {"aten::flip", all, rank1, GRAFT_CASE(i.x.flip({0}))},
       {"aten::flip", all, rank2, GRAFT_CASE(i.x.flip({0, -1}))},

@@ -135,7 +135,8 @@ TEST(Partition, StatisticsAreSavedAndNormalisedValuesAreNot) {
   %7: f32[8, 64] = aten::mul.Tensor(self=%2, other=%6)
   %8: f32[8, 64] = aten::mul.Tensor(self=%7, other=%5)
   %9: f32[8, 64] = aten::mul.Tensor(self=%8, other=%3)
-  return (%6, %9)
+  %10: f32[8, 64] = aten::neg(self=%6)
+  return (%10, %9)
 }
 )");
   const auto made = partition(joint, 1, {2});
@@ -298,7 +299,7 @@ ir::Graph chain(size_t length) {
   ir::Value &x = graph.add_input("x", type), &t = graph.add_input("t", type);
   ir::Value* at = &x;
   for (size_t i = 0; i < length; ++i) at = &graph.add_node("aten::sin", {{"self", at}}, {type}).output();
-  graph.add_result(at);
+  graph.add_result(&graph.add_node("aten::neg", {{"self", at}}, {type}).output());
   auto& first = graph.add_node("aten::mul.Tensor", {{"self", &t}, {"other", at}}, {type});
   graph.add_result(
       &graph.add_node("aten::mul.Tensor", {{"self", &first.output()}, {"other", &x}}, {type}).output());
@@ -310,6 +311,37 @@ TEST(Partition, no_LongChainIsRunAgain) {
   EXPECT_EQ(partition(chain(5), 1, {1}).saved, 0u);
   EXPECT_EQ(partition(chain(20), 1, {1}).recomputed, 0u);
   EXPECT_EQ(partition(chain(20), 1, {1}).saved, 1u);
+}
+
+/// A softmax of halves: as it is returned, the backward part has no exponentials.
+TEST(Partition, AResultThatTheBackwardReadsIsKept) {
+  const auto joint = ir::parse(R"(graph(%0 "x": f32[64], %1 "t": f32[64]) {
+  %2: f32[64] = aten::exp(self=%0)
+  %3: bf16[64] = aten::_to_copy(self=%2, dtype=bf16)
+  %4: f32[64] = aten::_to_copy(self=%3, dtype=f32)
+  %5: f32[64] = aten::mul.Tensor(self=%1, other=%4)
+  return (%3, %5)
+}
+)");
+  const auto made = partition(joint, 1, {1});
+  EXPECT_EQ(made.saved, 1u);
+  EXPECT_EQ(made.saved_bytes, 2 * 64);
+  EXPECT_EQ(made.recomputed, 0u);
+}
+
+/// Eager saves no such result, so the caller may write into it before the backward pass.
+TEST(Partition, no_ResultIsKeptThatOnlyTheForwardReads) {
+  const auto joint = ir::parse(R"(graph(%0 "x": f32[64], %1 "t": f32[64]) {
+  %2: f32[64] = aten::neg(self=%0)
+  %3: f32[64] = aten::exp(self=%2)
+  %4: f32[64] = aten::sin(self=%3)
+  %5: f32[64] = aten::mul.Tensor(self=%1, other=%3)
+  return (%2, %4, %5)
+}
+)");
+  const auto made = partition(joint, 2, {1});
+  EXPECT_EQ(made.saved, 0u);
+  EXPECT_EQ(made.recomputed, 2u);
 }
 
 TEST(Partition, no_PartitionOfWhatMakesNoSense) {

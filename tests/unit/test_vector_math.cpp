@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <random>
 
 #include "generated_loop.h"
@@ -70,7 +71,7 @@ const Case kCases[] = {
     {"cos", std::cos, 1.75, {0x1p17f, 0.785398163f}, std::cos, 1.75, {0x1p30, 0.78539816339744831}},
     {"cosh", std::cosh, 1.5, {89.41599f}, std::cosh, 1.75, {710.4758600739439}},
     {"erf", std::erf, 1.75, {0.8f, 3.92f}, std::erf, 1.75, {1.0, 5.92}},
-    {"erfc", std::erfc, 0.51, {10.05f}, std::erfc, 3.0, {26.5}},
+    {"erfc", std::erfc, 2.0, {0.5f, 3.0f, 9.19f, 10.05f}, std::erfc, 1.75, {0.5, 3.5, 26.54, 27.22}},
     {"exp",
      std::exp,
      1.25,
@@ -125,7 +126,7 @@ const Case kCases[] = {
     {"sin", std::sin, 1.75, {0x1p17f, 0.785398163f}, std::sin, 1.75, {0x1p30, 0.78539816339744831}},
     {"sinh", std::sinh, 1.75, {89.41599f}, std::sinh, 1.75, {710.4758600739439}},
     {"sqrt", std::sqrt, 0.5, {}, std::sqrt, 0.5, {}},
-    {"tan", std::tan, 1.0, {0x1p17f, 0.785398163f}, std::tan, 1.5, {0x1p30, 0.78539816339744831}},
+    {"tan", std::tan, 1.5, {0x1p17f, 0.785398163f}, std::tan, 2.0, {0x1p20, 0.78539816339744831}},
     {"tanh", std::tanh, 1.5, {0.55f, 9.01f}, std::tanh, 1.5, {0.55, 19.06}},
 };
 
@@ -137,6 +138,8 @@ std::vector<float> samples(std::vector<float> corners) {
     for (int offset = -1000; offset <= 1000; ++offset)
       for (uint32_t sign : {0u, 0x80000000u})
         all.push_back(float_of((std::bit_cast<uint32_t>(corner) + static_cast<uint32_t>(offset)) ^ sign));
+  // Poles and zeros of trigonometric functions, where almost nothing is left of the argument.
+  for (int n = 1; n < 84000; ++n) all.push_back(static_cast<float>(n * (std::numbers::pi / 2)));
   // Evenly where most of them are not flat.
   for (int i = 0; i < 50000; ++i) all.push_back(-130.0f + static_cast<float>(i) * 0.0052f);
   for (int i = 0; i < 50000; ++i) all.push_back(-2.0f + static_cast<float>(i) * 0.00008f);
@@ -153,6 +156,8 @@ std::vector<double> samples_of_double(std::vector<double> corners) {
       for (uint64_t sign : {uint64_t{0}, uint64_t{1} << 63})
         all.push_back(
             std::bit_cast<double>((std::bit_cast<uint64_t>(corner) + static_cast<uint64_t>(offset)) ^ sign));
+  for (int n = 1; n < 1'400'000; n += 17)
+    all.push_back(static_cast<double>(n * (std::numbers::pi_v<long double> / 2)));
   std::mt19937_64 random(1);
   for (double reach : {1.0, 8.0, 50.0, 760.0, 1e6}) {
     std::uniform_real_distribution<double> around(-reach, reach);

@@ -3,6 +3,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -26,7 +27,8 @@ class KernelEmitter : ScatterEmitter {
  public:
   KernelEmitter(llvm::Module& module, const Kernel& kernel, const Plan& plan, const std::string& name,
                 const Host& host)
-      : ScatterEmitter(module.getContext(), kernel, plan) {
+      : ScatterEmitter(module.getContext(), kernel, plan),
+        masks_(host.has("avx512bw") && host.has("avx512vl")) {
     auto* type = llvm::FunctionType::get(
         b_.getVoidTy(), {b_.getPtrTy(), i64_, i64_, b_.getPtrTy(), b_.getPtrTy(), i64_}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module);
@@ -146,8 +148,19 @@ class KernelEmitter : ScatterEmitter {
     if (whole == extent) return;
     when(b_.CreateICmpEQ(block, b_.getInt64(plan_.blocks - 1)), [&] {
       int64_t at = whole;
+      const auto rest = static_cast<unsigned>(extent - whole);
+      if (!std::has_single_bit(rest) && may_mask_rest()) {
+        loop(b_.getInt64(at), b_.getInt64(at + 1), b_.getInt64(1), [&](Value*) {
+          width_ = static_cast<int>(std::bit_ceil(rest));
+          rest_ = static_cast<int>(rest);
+          define(dim, b_.getInt64(at));
+          body();
+        });
+        rest_ = 0;
+        return;
+      }
       for (int width = plan_.width; width > 0; width /= 2) {
-        if (!((extent - whole) & width)) continue;
+        if (!(rest & static_cast<unsigned>(width))) continue;
         width_ = width;
         // A scope of its own: values of another width must not be found.
         loop(b_.getInt64(at), b_.getInt64(at + 1), b_.getInt64(1), [&](Value*) {
@@ -157,6 +170,20 @@ class KernelEmitter : ScatterEmitter {
         at += width;
       }
     });
+  }
+
+  /// Whether what is left of a row can be one vector, some of whose lanes are nothing: with AVX-512 that
+  /// costs no more than a whole one, and rows are often short. Whole numbers must not be divided by nothing.
+  bool may_mask_rest() const {
+    if (!masks_ || kernel_.phases > 0 || kernel_.reduces_rows() || kernel_.scatters()) return false;
+    for (size_t n = 0; n < kernel_.code.size(); ++n) {
+      const auto& i = kernel_.code[n];
+      const bool divides = i.op == Op::div || i.op == Op::fmod || i.op == Op::remainder;
+      if (divides && !ir::is_floating(i.dtype)) return false;
+      if ((i.op != Op::load && i.op != Op::store) || !varying_[n]) continue;
+      if (!i.indirect.empty() || (i.index.uses(plan_.vector_dim) && !contiguous(i.index))) return false;
+    }
+    return true;
   }
 
   /// All kept variables are known: the phases, each a loop over the reduced dimensions, and what is stored
@@ -459,6 +486,7 @@ class KernelEmitter : ScatterEmitter {
   }
 
   int stage_ = 0;
+  bool masks_;  // the machine reads and writes some lanes of a vector of any type
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// tanh, sigmoid, erf and the hyperbolic functions: activations, so branch-free and with one division at most.
-// The polynomials are scripts/minimax.py's.
+// tanh, sigmoid, erf, erfc and the hyperbolic functions: activations, so branch-free and with one division at
+// most. The polynomials are scripts/minimax.py's.
 #include "targets/cpu/exp_parts.h"
 #include "targets/cpu/vector_math.h"
 
@@ -88,10 +88,42 @@ llvm::Value* emit_erf(llvm::IRBuilderBase& builder, llvm::Value* value) {
 
 llvm::Value* emit_erfc(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
-  if (!lanes.is_float()) return call_libm(builder, "erfc", value);
-  // glibc's erfcf is off by up to 2.4 ulp, and nothing hot uses this one.
-  auto* wide = builder.CreateFPExt(value, widened(builder.getDoubleTy(), value->getType()));
-  return builder.CreateFPTrunc(call_libm(builder, "erfc", wide), value->getType());
+  if (!lanes.fused) {
+    // x^2 is not to be had in two parts. Through double, since glibc's erfcf is off by up to 2.4 ulp.
+    if (!lanes.is_float()) return call_libm(builder, "erfc", value);
+    auto* wide = builder.CreateFPExt(value, widened(builder.getDoubleTy(), value->getType()));
+    return builder.CreateFPTrunc(call_libm(builder, "erfc", wide), value->getType());
+  }
+  // exp(-x^2) (1/2 + s p(2 s - 1)) / (x + 1/2) with s = x / (x + middle). From 10.1 (27.3) on it is 0.
+  const double middle = lanes.pick(3.0, 4.0);
+  const Float x = lanes.of(value), size = at_most(abs(x), lanes.pick(10.1, 27.3));
+  const Float square = size * size, square_low = fma(size, size, -square);
+  const Float sum = size + 0.5;
+  const Float sum_low = at_most(size, 0.5) - (sum - at_least(size, 0.5));
+  // Both quotients by one division. What is wrong with the first goes into the exponent; the other's share of
+  // the result is small.
+  const Float other = size + middle, inverse = 1.0 / (sum * other);
+  const Float quotient = other * inverse;
+  const Float wrong = fma(-quotient, sum_low, fma(-quotient, sum, 1.0));
+  const Float s = size * (sum * inverse);
+  const Float p =
+      s *
+      polynomial(
+          fma(s, 2.0, -1.0),
+          {0.253008068, -0.388629168, 0.341066152, -0.211421132, 0.0921569094, -0.0238474905, 2.82263845e-5,
+           0.00248875562, -0.000476635352, -0.000238915192},
+          {0.2329951186255525,     -0.37261623546611505,    0.38799588756873471,     -0.31989883331403907,
+           0.21885976727773951,    -0.12512693227949515,    0.058796566467174967,    -0.021629050927974219,
+           0.0054313168713578308,  -0.00039934690877510841, -0.00035842638839023714, 0.00015916977705682781,
+           -8.5480576130510539e-6, -1.585143887321176e-5,   4.6292471998473526e-6,   1.0810778334790889e-6,
+           -7.8685098848803531e-7, -3.9293365825881959e-8,  1.1325134933632988e-7,   -2.7970606373818958e-9,
+           -1.451670949955416e-8,  4.3470931818904197e-10,  1.1774692989284858e-9});
+  const Reduced reduced = reduce_exp(-square, 2 * lanes.bias());
+  const Float e = expm1_polynomial(reduced.r + (wrong - square_low));
+  // Half of the quotient is exact, and all the rest is small beside it.
+  const Float rest = fma(e, p + 0.5, p);
+  const Float result = scaled(fma(quotient, rest, quotient * 0.5), reduced.n, 0, reduced.count);
+  return select(x < 0.0, 2.0 - result, result).value;
 }
 
 llvm::Value* emit_sinh(llvm::IRBuilderBase& builder, llvm::Value* value) {

@@ -48,11 +48,10 @@ Float cos_polynomial(Float square) {
   return fma(square, fma(square, p, -0.5), 1.0);
 }
 
-/// `near`, but the C library's function where x is far out.
-Float with_far_lanes(Float x, Float near, const char* name) {
+/// `near`, but the C library's function where x is further out than `far`.
+Float with_far_lanes(Float x, double far, Float near, const char* name) {
   auto& lanes = *x.at;
-  return with_slow_lanes(near, abs(x) > half_pi(lanes).far,
-                         [&] { return call_libm(lanes.b, name, x.value); });
+  return with_slow_lanes(near, abs(x) > far, [&] { return call_libm(lanes.b, name, x.value); });
 }
 
 /// Without fma the reduction above is not exact, and such machines are not worth another.
@@ -65,49 +64,50 @@ Float with_sign(Float size, Int quadrants) {
   return from_bits(bits(size) ^ ((quadrants << up) & lanes.sign_bit()));
 }
 
-Float tan_polynomial(Float r, Float square) {
-  const Float p = polynomial(
-      square, {0.33333333333332754, 0.13333333333417513, 0.053968253925286556, 0.021869489642098634,
-               0.00886321869800229, 0.0035922932874358675, 0.0014547323740796217, 0.0005951725811039544,
-               0.00022206124910479036, 0.00013718320057477646, -2.7315390014303627e-05, 9.030847911692685e-05,
-               -4.5339915431361744e-05, 2.0974980159615038e-05});
-  return r * square * p;
+Float tan_polynomial(Float square) {
+  return polynomial(
+      square,
+      {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317, 8.28240154e-5, 0.00438098609},
+      {0.33333333333332754, 0.13333333333417513, 0.053968253925286556, 0.021869489642098634,
+       0.00886321869800229, 0.0035922932874358675, 0.0014547323740796217, 0.0005951725811039544,
+       0.00022206124910479036, 0.00013718320057477646, -2.7315390014303627e-05, 9.030847911692685e-05,
+       -4.5339915431361744e-05, 2.0974980159615038e-05});
 }
 
-/// Of floats, in double: near a pole they would lose in the argument, in the polynomial and in the division.
-llvm::Value* float_tan(Lanes& lanes, Float x) {
-  auto& b = lanes.b;
-  Lanes wide(b, widened(b.getDoubleTy(), lanes.float_type));
-  const Float far = wide.of(b.CreateFPExt(x.value, wide.float_type));
-  const auto& parts = kOfDouble.parts;
-  const Float t = fma(far, 2 / std::numbers::pi, wide.shifter());
-  const Float n = t - wide.shifter();
-  const Float r = fma(n, -parts[1], fma(n, -parts[0], far)), square = r * r;
-  const Float p = polynomial(square, {0.333333492, 0.133326724, 0.0540594608, 0.0212826077, 0.0108383317,
-                                      8.28240154e-5, 0.00438098609});
-  const Float tangent = fma(r * square, p, r);
-  const Float result = select((bits(t) & 1) == 0, tangent, -1.0 / tangent);
-  return b.CreateFPTrunc(result.value, lanes.float_type);
-}
+/// Of double, with a second part of 33 bits: its product with n leaves nothing behind, either. Numbers that
+/// are so far out that it would are the C library's.
+constexpr HalfPi kOfDoubleTan{0x1p20, {0x1.921fb54442d18p+0, 0x1.1a626331p-54, 0x1.1701b839a252p-88}};
 
-/// With what is lost in r and in the tangent itself: a quotient of rounded ones would be off by 3 ulp.
-Float double_tan(Float x) {
-  const auto [quadrant, n, r] = reduce(x);
-  const auto& parts = kOfDouble.parts;
+HalfPi half_pi_of_tan(const Lanes& lanes) { return lanes.pick(kOfFloat, kOfDoubleTan); }
+
+/// With what is lost in r: beside the tangent's own rounding and that of the division it would be too much.
+Float near_tan(Float x) {
+  const auto& lanes = *x.at;
+  const HalfPi half = half_pi_of_tan(lanes);
+  const auto& parts = half.parts;
+  const Float t = fma(x, 2 / std::numbers::pi, lanes.shifter());
+  const Float n = t - lanes.shifter();
   const Float first = fma(n, -parts[0], x);  // exact
-  const Float product = n * parts[1];
-  const Float beside = fma(n, parts[1], -product) + n * parts[2];  // of the product, and the third part
-  const Float high = first - product;
-  const Float low = ((first - high) - product) - beside;
+  // What `high` has too much: taken away as -0, where there is none, it leaves the sign of -0.
+  Float high = fma(n, -parts[1], first), more = fma(n, parts[1], high - first);
+  if (lanes.is_float()) {
+    // Near a pole or a zero far out, `high` has bits below all of those of `first`.
+    const Float product = n * parts[1];
+    high = first - product;
+    more = ((high - first) + product) + fma(n, parts[1], -product);
+  }
+  more = fma(n, parts[2], more);
   const Float square = high * high;
-  const Float rest = tan_polynomial(high, square) + fma(low, square, low);
+  const Float rest = fma(high * square, tan_polynomial(square), fma(-more, square, -more));
   const Float tangent = high + rest;
-  const Float lost = rest - (tangent - high);
-  // -1 / (tangent + lost), by one step of Newton's.
-  const Float inverse = -1.0 / tangent;
-  const Float error = fma(inverse, tangent, 1.0) + inverse * lost;
-  const Float cotangent = fma(inverse, error, inverse);
-  return select((quadrant & 1) == 0, select(x == 0.0, x, tangent), cotangent);  // -0 is not in `tangent`
+  Float cotangent = -1.0 / tangent;
+  if (lanes.is_float()) {
+    // -1 / (high + rest) by one step of Newton's: far out r is a little over pi/4, and a tangent just above 1
+    // has lost as much again.
+    const Float error = fma(cotangent, rest, fma(cotangent, high, 1.0));
+    cotangent = fma(cotangent, error, cotangent);
+  }
+  return select((bits(t) & 1) == 0, tangent, cotangent);
 }
 
 }  // namespace
@@ -120,7 +120,8 @@ llvm::Value* emit_sin(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const Float square = r * r;
   const Float size = select((quadrant & 1) == 0, sin_polynomial(r, square), cos_polynomial(square));
   const Float turned = with_sign(size, quadrant);
-  return with_far_lanes(x, from_bits(bits(turned) ^ (bits(x) & lanes.sign_bit())), "sin").value;
+  return with_far_lanes(x, half_pi(lanes).far, from_bits(bits(turned) ^ (bits(x) & lanes.sign_bit())), "sin")
+      .value;
 }
 
 llvm::Value* emit_cos(llvm::IRBuilderBase& builder, llvm::Value* value) {
@@ -130,15 +131,14 @@ llvm::Value* emit_cos(llvm::IRBuilderBase& builder, llvm::Value* value) {
   const auto [quadrant, n, r] = reduce(x);
   const Float square = r * r;
   const Float size = select((quadrant & 1) == 0, cos_polynomial(square), sin_polynomial(r, square));
-  return with_far_lanes(x, with_sign(size, quadrant + 1), "cos").value;
+  return with_far_lanes(x, half_pi(lanes).far, with_sign(size, quadrant + 1), "cos").value;
 }
 
 llvm::Value* emit_tan(llvm::IRBuilderBase& builder, llvm::Value* value) {
   Lanes lanes(builder, value->getType());
   if (by_library(lanes)) return call_libm(builder, "tan", value);
   const Float x = lanes.of(value);
-  const Float near = lanes.is_float() ? lanes.of(float_tan(lanes, x)) : double_tan(x);
-  return with_far_lanes(x, near, "tan").value;
+  return with_far_lanes(x, half_pi_of_tan(lanes).far, near_tan(x), "tan").value;
 }
 
 }  // namespace graft::cpu

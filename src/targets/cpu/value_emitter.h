@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -190,8 +191,11 @@ class ValueEmitter {
         std::vector<DType> from;
         from.reserve(i.args.size());
         for (const int arg : i.args) from.push_back(kernel_.code[static_cast<size_t>(arg)].dtype);
-        made = i.op == Op::exp && never_positive(i.args[0]) ? emit_exp_down(b_, args[0])
-                                                            : compute(b_, i.op, i.dtype, from, args);
+        if (auto* flag = compare_places(n))
+          made = flag;
+        else
+          made = i.op == Op::exp && never_positive(i.args[0]) ? emit_exp_down(b_, args[0])
+                                                              : compute(b_, i.op, i.dtype, from, args);
       }
     }
     if (scopes_[depth].terminator == nullptr)
@@ -232,6 +236,21 @@ class ValueEmitter {
   }
   Op reduction_of(int scan) const {
     return kernel_.code[static_cast<size_t>(scan)].op == Op::scan_sum ? Op::reduce_sum : Op::reduce_prod;
+  }
+
+  /// Which lanes lie on one side of a number: places mostly fit 32 bits, which are half the registers, and
+  /// divisions that there are instructions for. Null where `n` asks something else.
+  Value* compare_places(int n) {
+    const auto& i = kernel_.code[static_cast<size_t>(n)];
+    if (i.dtype != DType::boolean || i.args.size() != 2 || !varying_[static_cast<size_t>(n)] || width_ == 1)
+      return nullptr;
+    const auto& place = kernel_.code[static_cast<size_t>(i.args[0])];
+    const auto& bound = kernel_.code[static_cast<size_t>(i.args[1])];
+    if (place.op != Op::iota || bound.op != Op::constant || bound.dtype != DType::i64) return nullptr;
+    if (!is_short(place.index) || !is_short(bound.integer)) return nullptr;
+    auto* x = vector_index(place.index, b_.getInt32Ty());
+    return compute(b_, i.op, DType::boolean, {DType::i32, DType::i32},
+                   {x, llvm::ConstantInt::getSigned(x->getType(), bound.integer)});
   }
 
   /// What is left of a value when the largest of them is taken away.
@@ -291,37 +310,54 @@ class ValueEmitter {
     return b_.CreateSelect(low, b_.CreateAdd(r, d), r);
   }
 
-  /// In every lane.
-  Value* vector_index(const Index& index) {
-    Value* sum = splat_index(b_.getInt64(static_cast<uint64_t>(index.constant())));
+  static bool is_short(int64_t number) { return number == static_cast<int32_t>(number); }
+  /// Whether 32 bits hold it, and all that is divided on the way to it.
+  static bool is_short(const Index& index) {
+    return is_short(index.min()) && is_short(index.max()) &&
+           std::all_of(index.terms().begin(), index.terms().end(), [](const auto& term) {
+             return term.atom->kind == Atom::Kind::variable || is_short(term.atom->inside);
+           });
+  }
+
+  /// In every lane, as numbers of `scalar`.
+  Value* vector_index(const Index& index, llvm::Type* scalar) {
+    const auto splat = [&](Value* x) { return splat_index(b_.CreateTrunc(x, scalar)); };
+    Value* sum = splat(b_.getInt64(static_cast<uint64_t>(index.constant())));
     for (const auto& [coefficient, atom] : index.terms()) {
       Value* x = nullptr;
       switch (atom->kind) {
         case Atom::Kind::variable:
-          x = splat_index(variables_[static_cast<size_t>(atom->variable)]);
-          if (atom->variable == plan_.vector_dim) x = b_.CreateAdd(x, lane_numbers());
+          x = splat(variables_[static_cast<size_t>(atom->variable)]);
+          if (atom->variable == plan_.vector_dim) x = b_.CreateAdd(x, lane_numbers(scalar));
           break;
         case Atom::Kind::quotient:
-          x = floor_divided(vector_index(atom->inside), atom->divisor, atom->inside.min() >= 0, true);
+          x = floor_divided(vector_index(atom->inside, scalar), atom->divisor, atom->inside.min() >= 0, true);
           break;
         default:
-          x = floor_divided(vector_index(atom->inside), atom->divisor, atom->inside.min() >= 0, false);
+          x = floor_divided(vector_index(atom->inside, scalar), atom->divisor, atom->inside.min() >= 0,
+                            false);
           break;
       }
-      if (coefficient != 1) x = b_.CreateMul(x, splat_index(b_.getInt64(static_cast<uint64_t>(coefficient))));
+      if (coefficient != 1) x = b_.CreateMul(x, splat(b_.getInt64(static_cast<uint64_t>(coefficient))));
       sum = b_.CreateAdd(sum, x);
     }
     return sum;
+  }
+  Value* vector_index(const Index& index) {
+    if (!is_short(index)) return vector_index(index, i64_);
+    auto* x = vector_index(index, b_.getInt32Ty());
+    return b_.CreateSExt(x, type_of(DType::i64, lanes_of(x)));
   }
 
   Value* splat_index(Value* x) {
     return width_ == 1 ? x : b_.CreateVectorSplat(static_cast<unsigned>(width_), x);
   }
-  Value* lane_numbers() {
-    if (width_ == 1) return b_.getInt64(0);
+  Value* lane_numbers(llvm::Type* scalar) {
+    if (width_ == 1) return llvm::ConstantInt::get(scalar, 0);
     std::vector<llvm::Constant*> lanes;
     lanes.reserve(static_cast<size_t>(width_));
-    for (int i = 0; i < width_; ++i) lanes.push_back(b_.getInt64(static_cast<uint64_t>(i)));
+    for (int i = 0; i < width_; ++i)
+      lanes.push_back(llvm::ConstantInt::get(scalar, static_cast<uint64_t>(i)));
     return llvm::ConstantVector::get(lanes);
   }
 
@@ -360,6 +396,7 @@ class ValueEmitter {
         return masked_load(i, dtype, base, b_.CreateVectorSplat(static_cast<unsigned>(width), guard), at,
                            width);
       if (guard) at = b_.CreateSelect(guard, at, b_.getInt64(0));
+      if (width > 1 && rest_ > 0) return masked_load(i, dtype, base, b_.getTrue(), at, width);
       auto* type = width == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(width));
       auto* raw = b_.CreateAlignedLoad(type, b_.CreateGEP(element, base, at),
                                        llvm::Align(static_cast<uint64_t>(ir::size_of(dtype))));
@@ -367,7 +404,7 @@ class ValueEmitter {
     }
     if (!scattered) {
       Value* at = scalar_index(i.index);
-      auto* any = b_.CreateOrReduce(guard);
+      auto* any = b_.CreateOrReduce(rest_ > 0 ? b_.CreateAnd(guard, lanes_of_rest()) : guard);
       for (size_t k = 0; k < places.size(); ++k)
         at = b_.CreateAdd(at, checked(i.indirect[k], places[k], any));
       if (varies) return masked_load(i, dtype, base, guard, at, width_);
@@ -444,11 +481,20 @@ class ValueEmitter {
   Value* masked_load(const Instruction&, DType dtype, Value* base, Value* mask, Value* at, int width) {
     auto* element = memory_type(context_, dtype);
     auto* type = llvm::FixedVectorType::get(element, static_cast<unsigned>(width));
+    if (!mask->getType()->isVectorTy()) mask = b_.CreateVectorSplat(static_cast<unsigned>(width), mask);
+    if (width > 1 && rest_ > 0) mask = b_.CreateAnd(mask, lanes_of_rest());
     auto* raw = b_.CreateMaskedLoad(type, b_.CreateGEP(element, base, at),
                                     llvm::Align(static_cast<uint64_t>(ir::size_of(dtype))), mask,
                                     llvm::Constant::getNullValue(type));
     auto* x = to_register(b_, dtype, raw);
     return width == 1 ? b_.CreateExtractElement(x, static_cast<uint64_t>(0)) : x;
+  }
+
+  Value* lanes_of_rest() {
+    std::vector<llvm::Constant*> lanes;
+    lanes.reserve(static_cast<size_t>(width_));
+    for (int lane = 0; lane < width_; ++lane) lanes.push_back(b_.getInt1(lane < rest_));
+    return llvm::ConstantVector::get(lanes);
   }
 
   /// The offset of an index that is data. One outside the table is reported and read as 0.
@@ -475,6 +521,10 @@ class ValueEmitter {
     const auto& i = kernel_.code[static_cast<size_t>(n)];
     if (memory != DType::bf16 || i.dtype != DType::f32) return false;
     if (i.op == Op::load) return kernel_.buffers[static_cast<size_t>(i.buffer)].dtype == DType::bf16;
+    if (i.op == Op::constant) {
+      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(i.number));
+      return (bits & 0xffffU) == 0;
+    }
     if (i.op == Op::select) return rounded_already(i.args[1], memory) && rounded_already(i.args[2], memory);
     return i.op == Op::round_bf16;
   }
@@ -493,7 +543,11 @@ class ValueEmitter {
                     ? bf16_bits(b_, x)
                     : to_memory(b_, kernel_.code[static_cast<size_t>(i.args[0])].dtype, dtype, x);
     if (!varies || contiguous(i.index)) {
-      b_.CreateAlignedStore(raw, b_.CreateGEP(element, base, scalar_index(i.index)), align);
+      auto* place = b_.CreateGEP(element, base, scalar_index(i.index));
+      if (varies && rest_ > 0)
+        b_.CreateMaskedStore(raw, place, align, lanes_of_rest());
+      else
+        b_.CreateAlignedStore(raw, place, align);
       return;
     }
     if (const auto step = step_of(i.index)) {
@@ -524,6 +578,7 @@ class ValueEmitter {
   std::vector<Scope> scopes_;
   size_t row_depth_ = 0;
   int width_ = 1, phase_ = 0;
+  int rest_ = 0;  // not 0: so many of the lanes are read and written, the others come to nothing
   struct Scratch {
     Value* slot;
     int phase;

@@ -6,7 +6,7 @@
 //
 // The builder's function should have been through set_target() (jit.h). Where it has no fma instruction (x86
 // before 2013), or says nothing, fmuladd takes its place for float: the bounds are a little wider (2 ulp
-// still). sin, cos, tan and fmod, and everything of double, call the C library there.
+// still). erfc, sin, cos, tan and fmod, and everything of double, call the C library there.
 //
 // sin, cos, tan and fmod branch to the C library when a lane's argument (fmod: the quotient) is huge: after
 // emit_sin() and its like the builder may stand in another block than before, so take
@@ -44,7 +44,6 @@ llvm::Value* emit_log1p(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_tanh(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_sigmoid(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_erf(llvm::IRBuilderBase& builder, llvm::Value* x);
-/// By the C library, in double: of double right to 3 ulp.
 llvm::Value* emit_erfc(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_sinh(llvm::IRBuilderBase& builder, llvm::Value* x);
 llvm::Value* emit_cosh(llvm::IRBuilderBase& builder, llvm::Value* x);
