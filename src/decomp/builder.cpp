@@ -59,7 +59,7 @@ Value* Builder::whole(const char* op, Value* a, int64_t b) {
   return call(op, {{"self", a}, {"other", Attribute(b)}}, like(a, a->type().sizes, a->type().dtype));
 }
 
-Value* Builder::compare(const char* op, Value* a, Attribute b) {
+Value* Builder::compare_with(const char* op, Value* a, Attribute b) {
   return call(op, {{"self", a}, {"other", std::move(b)}}, like(a, a->type().sizes, ir::DType::boolean));
 }
 

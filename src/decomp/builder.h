@@ -36,7 +36,8 @@ class Builder {
   ir::Value* mul(ir::Value* a, double b) { return binary("aten::mul.Scalar", a, b); }
   ir::Value* div(ir::Value* a, double b) { return binary("aten::div.Scalar", a, b); }
   ir::Value* whole(const char* op, ir::Value* a, int64_t b);
-  ir::Value* compare(const char* op, ir::Value* a, ir::Attribute b);
+  /// With a number. Not an overload of compare(): g++ takes int64_t{0} for a null pointer.
+  ir::Value* compare_with(const char* op, ir::Value* a, ir::Attribute number);
   ir::Value* compare(const char* op, ir::Value* a, ir::Value* b);
   ir::Value* is_nan(ir::Value* x);
   ir::Value* either(ir::Value* a, ir::Value* b) { return binary("aten::logical_or", a, b); }

@@ -56,7 +56,8 @@ Values huber_loss(Builder& b, const Node& n) {
   if (!compares(n)) return {};
   auto* d = b.unary("aten::abs", difference(b, n));
   auto* straight = b.mul(b.add(d, -0.5 * delta), delta);
-  return reduced(b, n, b.where(b.compare("aten::lt.Scalar", d, delta), b.mul(b.mul(d, d), 0.5), straight));
+  return reduced(b, n,
+                 b.where(b.compare_with("aten::lt.Scalar", d, delta), b.mul(b.mul(d, d), 0.5), straight));
 }
 
 Values smooth_l1_loss(Builder& b, const Node& n) {
@@ -64,7 +65,7 @@ Values smooth_l1_loss(Builder& b, const Node& n) {
   if (!compares(n) || beta <= 0) return {};
   auto* d = b.unary("aten::abs", difference(b, n));
   auto* square = b.mul(b.mul(d, d), 0.5 / beta);
-  return reduced(b, n, b.where(b.compare("aten::lt.Scalar", d, beta), square, b.add(d, -0.5 * beta)));
+  return reduced(b, n, b.where(b.compare_with("aten::lt.Scalar", d, beta), square, b.add(d, -0.5 * beta)));
 }
 
 /// min(x, 0) - log(1 + exp(-|x|)), and that exponential.
@@ -122,7 +123,7 @@ Values nll_loss_forward(Builder& b, const Node& n) {
     return {};
   const auto dtype = n.output(0).type().dtype;
   const auto& sizes = target->type().sizes;
-  auto* counts = b.compare("aten::ne.Scalar", target, ir::int_of(n, "ignore_index").value_or(-100));
+  auto* counts = b.compare_with("aten::ne.Scalar", target, ir::int_of(n, "ignore_index").value_or(-100));
   // An ignored target need not be a class: it reads class 0, and what was read is dropped.
   auto* safe = b.where(counts, target, b.full(sizes, 0, ir::DType::i64, x->type().device));
   Dims one_class = x->type().sizes;
@@ -156,7 +157,7 @@ Values prelu_backward(Builder& b, const Node& n) {
   if (x->type().numel() == 0) return {};
   const auto wide_of = [&](const char* name) { return b.to(ir::value_of(n, name), wide(dtype)); };
   auto* g = wide_of("grad_output");
-  auto* positive = b.compare("aten::gt.Scalar", x, int64_t{0});
+  auto* positive = b.compare_with("aten::gt.Scalar", x, int64_t{0});
   auto* zero = b.full({}, 0, wide(dtype), x->type().device);
   return {b.to(b.where(positive, g, b.mul(g, wide_of("weight"))), dtype),
           b.to(b.where(positive, zero, b.mul(g, wide_of("self"))), dtype)};

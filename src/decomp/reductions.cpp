@@ -73,7 +73,8 @@ Values sum_of_numbers(Builder& b, const Node& n) {
 Values count_nonzero(Builder& b, const Node& n) {
   auto* x = self(n);
   if (x->type().numel() == 0) return {};
-  return {b.sum(b.to(b.compare("aten::ne.Scalar", x, int64_t{0}), ir::DType::i64), dims_of(n, x), false)};
+  return {
+      b.sum(b.to(b.compare_with("aten::ne.Scalar", x, int64_t{0}), ir::DType::i64), dims_of(n, x), false)};
 }
 
 Values least_and_most(Builder& b, const Node& n) {
@@ -129,8 +130,8 @@ Values logsumexp(Builder& b, const Node& n) {
   const auto dims = dims_of(n, x);
   auto* w = b.to(x, wide(dtype));
   auto* largest = b.amax(w, dims);
-  auto* endless =
-      b.compare("aten::eq.Scalar", b.unary("aten::abs", largest), std::numeric_limits<double>::infinity());
+  auto* endless = b.compare_with("aten::eq.Scalar", b.unary("aten::abs", largest),
+                                 std::numeric_limits<double>::infinity());
   auto* from = b.where(endless, b.full({}, 0, wide(dtype), x->type().device), largest);
   auto* made = b.add(b.log(b.sum(b.exp(b.sub(w, from)), dims)), from);
   return {b.to(b.view(made, n.output().type().sizes), dtype)};
@@ -148,7 +149,7 @@ Values vector_norm(Builder& b, const Node& n, double p) {
   const bool of_one = count_of(x, dims) == 1;
   Value* made = nullptr;
   if (p == 0) {
-    made = b.sum(b.to(b.compare("aten::ne.Scalar", w, int64_t{0}), wide(dtype)), dims, keep);
+    made = b.sum(b.to(b.compare_with("aten::ne.Scalar", w, int64_t{0}), wide(dtype)), dims, keep);
   } else if (of_one) {
     made = b.unary("aten::abs", w);
   } else if (std::isinf(p)) {
@@ -214,7 +215,7 @@ Values copy_of_one(Builder& b, const Node& n) {
   const auto& out = n.output().type();
   if (x->type().numel() != out.numel() || x->type().numel() == 0) return {};
   if (n.op().starts_with("aten::any") || n.op().starts_with("aten::all"))
-    x = b.compare("aten::ne.Scalar", x, int64_t{0});
+    x = b.compare_with("aten::ne.Scalar", x, int64_t{0});
   auto* copy = x->type().dtype == out.dtype ? b.unary("aten::clone", x) : b.to(x, out.dtype);
   copy->set_type(ir::contiguous(out.dtype, copy->type().sizes, out.device));
   return {b.view(copy, out.sizes)};

@@ -91,7 +91,7 @@ BetweenAll between_all(Builder& b, const Value& x, const Axis& a) {
   Dims sizes(x.type().sizes.size() - static_cast<size_t>(a.dim), 1);
   sizes[0] = a.factor;
   auto* r = b.view(numbers, sizes);
-  auto* before = b.compare("aten::lt.Scalar", r, Attribute(a.factor / 2));
+  auto* before = b.compare_with("aten::lt.Scalar", r, Attribute(a.factor / 2));
   auto* place = b.add(b.mul(b.add(b.to(r, x.type().dtype), 0.5), 1 / static_cast<double>(a.factor)), -0.5);
   return {b.where(before, b.add(place, 1.0), place), before};
 }

@@ -76,6 +76,16 @@ std::vector<Case> cases() {
       {"attention", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kFloat), 1e-4},
       {"attention, half", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kHalf), 1e-2},
       {"attention, bfloat16", [](Tensors t) { return Tensors{attention(t)}; }, heads(at::kBFloat16), 5e-2},
+      // A GPU keeps the statistics for the backward pass, where a CPU keeps nothing.
+      {"batch norm outside of training",
+       [](Tensors t) {
+         const auto mean = t[1].detach(), var = t[1].detach().abs() + 0.5;
+         return Tensors{at::batch_norm(t[0], {}, {}, mean, var, false, 0.1, 1e-5, true),
+                        at::batch_norm(t[0], t[1], t[2], mean, var, false, 0.1, 1e-5, true)};
+       },
+       [](int call) {
+         return Tensors{numbers(call, {3, 6, 5, 7}), numbers(call + 9, {6}), numbers(call + 18, {6})};
+       }},
       {"changed in place",
        [](Tensors t) {
          t[0].mul_(2).add_(1);
