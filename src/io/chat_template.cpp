@@ -45,15 +45,9 @@ std::optional<Found> find_in_gguf(const fs::path& path, const std::string& name)
   const std::string key = "tokenizer.chat_template" + (name == "default" ? "" : "." + name);
   const auto* source = header.string(key, file->label());
   if (!source) return {};
-  Found found{.source = *source, .label = path.string() + ", " + key};
-  for (const auto& [token, gguf] : {std::pair("bos_token", "bos"),
-                                    {"eos_token", "eos"},
-                                    {"unk_token", "unknown"},
-                                    {"sep_token", "seperator"},
-                                    {"pad_token", "padding"}})
-    if (const auto* text = io::gguf_special_token(header, gguf, file->label()))
-      found.special_tokens[token] = *text;
-  return found;
+  return Found{.source = *source,
+               .label = path.string() + ", " + key,
+               .special_tokens = io::gguf_special_tokens(header, file->label())};
 }
 
 /// From tokenizer_config.json's `chat_template`: a text, or a list of named ones.

@@ -228,7 +228,6 @@ std::vector<std::pair<std::string, at::Tensor>> PreTrainedModel::unique_paramete
 }
 
 void PreTrainedModel::save_pretrained(const fs::path& dir, int64_t max_shard_bytes) const {
-  fs::create_directories(dir);
   auto tensors = unique_parameters();
   const bool untied = spell_out_untied(*this, tensors);
   for (const auto& item : named_buffers())

@@ -3,6 +3,7 @@ import json
 
 import gguf
 import numpy as np
+import peft
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
@@ -93,7 +94,8 @@ def write_model(path, model, kind, rng, **extra):
     writer.add_vocab_size(config.vocab_size)
     writer.add_bos_token_id(0), writer.add_eos_token_id(2), writer.add_pad_token_id(1)
     for key, value in extra.items():
-        writer.add_string(key.replace("__", "."), value) if isinstance(value, str) else writer.add_uint32(key.replace("__", "."), value)
+        add = {str: writer.add_string, list: writer.add_array, float: writer.add_float32}.get(type(value), writer.add_uint32)
+        add(key.replace("__", "."), value)
     for name, tensor in model.state_dict().items():
         if config.tie_word_embeddings and name.startswith("lm_head"):
             continue
@@ -249,3 +251,36 @@ def test_smollm_answers(smollm, tmp_path):
     run(GRAFT, "generate", "--model", SMOLLM.parent, "--input", tmp_path / "in.safetensors", "--max-new-tokens", 24,
         "--output", tmp_path / "out.safetensors")
     assert torch.equal(load_file(tmp_path / "out.safetensors")["sequences"], want)
+
+
+@needs_smollm
+def test_a_merged_checkpoint_has_the_tokenizer(tmp_path):
+    """It is in the header of the GGUF file, and nowhere else."""
+    fields = {key: field.contents() for key, field in gguf.GGUFReader(SMOLLM).fields.items() if key.startswith("tokenizer.") and "_token_id" not in key}
+    config = LlamaConfig(**SMALL | dict(vocab_size=len(fields["tokenizer.ggml.tokens"])))
+    base = tmp_path / "m.gguf"
+    write_model(base, randomised(LlamaForCausalLM(config), "merged"), Type.F32, np.random.default_rng(5), **fields)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=base.name)
+    peft.get_peft_model(model, peft.LoraConfig(r=2, init_lora_weights=False)).save_pretrained(tmp_path / "adapter")
+    run(GRAFT, "merge", "--model", base, "--adapter", tmp_path / "adapter", "--output", tmp_path / "merged")
+    theirs, text = AutoTokenizer.from_pretrained(tmp_path / "merged"), "A naïve test:\n 12345 tokens"
+    want = AutoTokenizer.from_pretrained(tmp_path, gguf_file=base.name)
+    assert theirs(text)["input_ids"] == want(text)["input_ids"]
+    assert (theirs.bos_token, theirs.eos_token, theirs.pad_token) == (want.bos_token, want.eos_token, want.pad_token)
+    assert theirs.chat_template == fields["tokenizer.chat_template"]
+    said = [run(GRAFT, "tokenize", model, text).stdout for model in (base, tmp_path / "merged")]
+    assert said[0] == said[1]
+    run(GRAFT, "generate", "--model", tmp_path / "merged", "--prompt", text, "--max-new-tokens", 2)
+
+
+@pytest.mark.parametrize("key", ["attention.layer_norm_rms_epsilon", "rope.freq_base"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite(tmp_path, key, value):
+    config = LlamaConfig(**SMALL)
+    write_model(tmp_path / "m.gguf", LlamaForCausalLM(config), Type.F32, np.random.default_rng(5))
+    data = (tmp_path / "m.gguf").read_bytes()
+    name = f"llama.{key}".encode()
+    place = data.index(name) + len(name) + 4  # after the type of the value
+    (tmp_path / "m.gguf").write_bytes(data[:place] + np.float32(value).tobytes() + data[place + 4 :])
+    done = run(GRAFT, "info", tmp_path / "m.gguf", check=False)
+    assert done.returncode == 1 and f'has a "{key}" that is not a finite number' in done.stderr, done.stderr

@@ -8,6 +8,8 @@
 #include "io/format/atomic_file.h"
 #include "io/format/hub_cache.h"
 #include "io/format/mapped_file.h"
+#include "io/gguf.h"
+#include "io/tokenizer/gguf_tokenizer.h"
 #include "output_folder.h"
 
 namespace graft::cli {
@@ -34,6 +36,13 @@ void copy_companions(const fs::path& from, const fs::path& to) {
     }
 }
 
+/// The same of a GGUF file, which holds the tokenizer in its header.
+void write_companions(const fs::path& gguf, const fs::path& to) {
+  const auto file = io::GgufFile::open(gguf);
+  for (const auto& [name, document] : io::gguf_tokenizer_files(file->header(), file->label()))
+    io::write_file_atomically(to / name, document.dump(2) + "\n");
+}
+
 void run(const MergeFlags& flags) {
   const auto specs = adapter_specs(flags.adapters, /*weighted=*/true);
   refuse_overwriting(flags.output, flags.model.model);
@@ -51,7 +60,10 @@ void run(const MergeFlags& flags) {
   const auto merged = peft.merge_and_unload({.adapter_names = names});
   output.fill([&](const fs::path& folder) {
     merged->save_pretrained(folder);
-    if (const auto from = io::local_path(flags.model.model); fs::is_directory(from))
+    const auto from = io::local_path(flags.model.model);
+    if (const auto gguf = io::gguf_file_at(from))
+      write_companions(*gguf, folder);
+    else if (fs::is_directory(from))
       copy_companions(from, folder);
   });
 }

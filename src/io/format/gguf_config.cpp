@@ -1,5 +1,6 @@
 #include "io/format/gguf_config.h"
 
+#include <cmath>
 #include <set>
 
 #include "graft/error.h"
@@ -109,7 +110,9 @@ class ConfigReader {
   }
   double number(std::string_view name, const json& value) const {
     if (!value.is_number()) fail("must have one number as " + quote(name));
-    return value.get<double>();
+    const auto read = value.get<double>();
+    if (!std::isfinite(read)) fail("has a " + quote(name) + " that is not a finite number");
+    return read;
   }
 
   void check_whole_file() const {

@@ -241,6 +241,36 @@ json gguf_tokenizer_document(const GgufHeader& header, const std::string& label)
   return DocumentMaker(header, label).make();
 }
 
+std::map<std::string, std::string> gguf_special_tokens(const GgufHeader& header, const std::string& label) {
+  std::map<std::string, std::string> found;
+  for (const auto& [token, gguf] : {std::pair("bos_token", "bos"),
+                                    {"eos_token", "eos"},
+                                    {"unk_token", "unknown"},
+                                    {"sep_token", "seperator"},
+                                    {"pad_token", "padding"}})
+    if (const auto* text = gguf_special_token(header, gguf, label)) found[token] = *text;
+  return found;
+}
+
+std::map<std::string, json> gguf_tokenizer_files(const GgufHeader& header, const std::string& label) {
+  if (!header.strings("tokenizer.ggml.tokens", label)) return {};
+  json config = gguf_special_tokens(header, label);
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  const std::string key = "tokenizer.chat_template";
+  json templates = json::array();
+  for (auto at = header.metadata.lower_bound(key); at != header.metadata.end() && at->first.starts_with(key);
+       ++at) {
+    const bool is_default = at->first == key;
+    if (!is_default && at->first[key.size()] != '.') continue;  // "tokenizer.chat_templates", their names
+    if (const auto* text = std::get_if<std::string>(&at->second))
+      templates.push_back(
+          {{"name", is_default ? "default" : at->first.substr(key.size() + 1)}, {"template", *text}});
+  }
+  const bool is_one = templates.size() == 1 && templates[0]["name"] == "default";
+  if (!templates.empty()) config["chat_template"] = is_one ? templates[0]["template"] : templates;
+  return {{"tokenizer.json", gguf_tokenizer_document(header, label)}, {"tokenizer_config.json", config}};
+}
+
 const std::string* gguf_special_token(const GgufHeader& header, const std::string& name,
                                       const std::string& label) {
   const int64_t* id = header.integer("tokenizer.ggml." + name + "_token_id", label);
