@@ -129,11 +129,12 @@ CompiledPeftModel::History CompiledPeftModel::history_of(const AdapterCall& call
   return served ? History::of_eager_code : History::none;
 }
 
-ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& call) const {
-  if (eager_) return model_->forward(inputs, call);
+ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const AdapterCall& given) const {
+  if (eager_) return model_->forward(inputs, given);
   {
     const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
     const auto& state = *model_->state_;
+    const AdapterCall call{state.serving(given.adapter_names)};
     const auto rows = state.row_data(inputs);
     const auto prompt = state.virtual_tokens(call.adapter_names, inputs.task_ids);
     auto table = gates(inputs, call);
@@ -160,15 +161,16 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
       return out;
     }
   }
-  return model_->forward(inputs, call);
+  return model_->forward(inputs, given);
 }
 
-std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& call,
+std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterCall& given,
                                        const std::string& level) const {
   const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
+  const auto& state = *model_->state_;
+  const AdapterCall call{state.serving(given.adapter_names)};
   const auto table = gates(inputs, call);
   const auto parts = taking_part(table);
-  const auto& state = *model_->state_;
   auto own = adapters::without_row_data(inputs);
   own.input_type_mask = inputs.input_type_mask;
   return compiled_.explain(own, on_device(table, model_->base_model()->device()),

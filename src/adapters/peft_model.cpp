@@ -1,14 +1,18 @@
 // PeftModel: the public interface over its state (peft_state.h), under the lock.
 #include "graft/peft.h"
 
+#include <torch/serialize/archive.h>
+
 #include "adapters/adapter.h"
 #include "adapters/methods/adalora.h"
 #include "adapters/methods/lora.h"
 #include "adapters/peft_state.h"
 #include "adapters/prompted_call.h"
+#include "adapters/site.h"
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
 #include "support/log.h"
+#include "support/memory.h"
 
 namespace graft {
 using adapters::Adapter;
@@ -29,10 +33,26 @@ std::unique_ptr<Adapter> read_adapter(const fs::path& dir, const std::string& na
   return adapter;
 }
 
+/// In torch's archives.
+constexpr const char* kAdapters = "adapters";
+
+/// A layer has one place for adapters: those of two PeftModels would add up, unseen by each other.
+std::shared_ptr<PreTrainedModel> without_adapters(std::shared_ptr<PreTrainedModel> model) {
+  if (!model) throw UsageError("[adapters] there is no model: the pointer is null");
+  for (const auto& module : model->modules())
+    if (const auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(module);
+        layer && std::dynamic_pointer_cast<adapters::Site>(layer->wrapper()))
+      throw UsageError("[adapters] the model has adapters of another PeftModel already, on \"" +
+                       layer->path() +
+                       "\": load more with that one's load_adapter(), or take them off with its unload()");
+  return model;
+}
+
 }  // namespace
 
 PeftModel::PeftModel(std::shared_ptr<PreTrainedModel> model)
-    : model_(register_module("base_model", std::move(model))), state_(std::make_unique<State>(*this)) {
+    : model_(register_module("base_model", without_adapters(std::move(model)))),
+      state_(std::make_unique<State>(*this)) {
   state_->program->register_module("base_model", model_);
   for (auto& parameter : model_->parameters()) parameter.set_requires_grad(false);
   state_->refresh();
@@ -42,26 +62,26 @@ PeftModel::~PeftModel() = default;
 
 ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
   const Shared lock(state_->guard);
-  const auto chosen = call.adapter_names.empty()
-                          ? state_->routing->get()
-                          : state_->by_rows(call.adapter_names, batch_of(inputs), model_->device());
+  const auto names = state_->serving(call.adapter_names);
+  const auto chosen =
+      names.empty() ? state_->routing->get() : state_->by_rows(names, batch_of(inputs), model_->device());
   const auto rows = state_->row_data(inputs);  // first: it checks what the prompt is given
-  return state_->run(inputs, chosen, rows, state_->virtual_tokens(call.adapter_names, inputs.task_ids));
+  return state_->run(inputs, chosen, rows, state_->virtual_tokens(names, inputs.task_ids));
 }
 
 at::Tensor PeftModel::alora_offsets(const at::Tensor& input_ids, const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  return state_->alora_offsets(input_ids, call.adapter_names);
+  return state_->alora_offsets(input_ids, state_->serving(call.adapter_names));
 }
 
 std::optional<int64_t> PeftModel::vocab_size(const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  return state_->most_tokens(call.adapter_names, /*out=*/false);
+  return state_->most_tokens(state_->serving(call.adapter_names), /*out=*/false);
 }
 
 int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  const auto* adapter = state_->prompting(call.adapter_names);
+  const auto* adapter = state_->prompting(state_->serving(call.adapter_names));
   return adapter ? adapter->config.integer("num_virtual_tokens") : 0;
 }
 
@@ -131,12 +151,23 @@ void PeftModel::hotswap_adapter(const fs::path& dir, const std::string& name) {
 }
 
 void PeftModel::reserve(size_t count, const AdapterConfig& config) {
+  constexpr size_t most = 10'000;
+  if (count > most)
+    throw UsageError("[adapters] reserve() is asked for " + std::to_string(count) +
+                     " slots, and every program has all of them in it: reserve at most " +
+                     std::to_string(most));
   const Exclusive lock(state_->guard);
   state_->check_layers_of(config);
   for (size_t i = 0; i < count; ++i) {
     adapters::FreshSource source;
     auto adapter = adapters::build_adapter("", config, *model_, source);
-    if (adapter->parts.empty()) continue;  // it needs no slot
+    if (adapter->parts.empty()) break;  // it needs no slot
+    if (i == 0) {
+      double bytes = 0;
+      for (const auto& named : adapter->tensors()) bytes += static_cast<double>(named.tensor.nbytes());
+      check_memory(bytes * static_cast<double>(count),
+                   std::to_string(count) + " slots for such adapters take", "reserve fewer");
+    }
     state_->attach(*adapter);
     state_->vacant.push_back(std::move(adapter));
   }
@@ -146,7 +177,6 @@ void PeftModel::reserve(size_t count, const AdapterConfig& config) {
 void PeftModel::save_adapter(const fs::path& dir, const std::string& name) const {
   const Shared lock(state_->guard);
   const auto& adapter = state_->get(name);
-  fs::create_directories(dir);
   save_checkpoint(dir, adapter.state_dict(), {{"format", "pt"}}, 50'000'000'000, "adapter_model");
   io::write_file_atomically(dir / "adapter_config.json",
                             adapters::allocated_config(adapter).with("inference_mode", "true").dump());
@@ -209,6 +239,8 @@ void PeftModel::enable_adapters() {
 
 void PeftModel::merge_adapter(const MergeOptions& options) {
   const Exclusive lock(state_->guard);
+  if (state_->disabled)
+    throw UsageError("[adapters] adapters are disabled, and merging would make them work: enable them first");
   state_->merge(options);
 }
 
@@ -292,6 +324,51 @@ NamedTensors PeftModel::trainable_tensors(const std::string& name) const {
   for (const auto& [key, tensor, trainable] : state_->get(name).tensors())
     if (trainable) tensors.emplace_back(key, tensor);
   return tensors;
+}
+
+NamedTensors PeftModel::tensors_by_place(const std::string& name) const {
+  const Shared lock(state_->guard);
+  const auto& adapter = state_->get(name);
+  NamedTensors all;
+  const auto add = [&](const torch::nn::Module& module, const std::string& place) {
+    for (const auto& item : module.named_parameters()) all.emplace_back(place + item.key(), item.value());
+    for (const auto& item : module.named_buffers()) all.emplace_back(place + item.key(), item.value());
+  };
+  if (adapter.shared) add(*adapter.shared, "");
+  for (const auto& placed : adapter.parts)
+    add(*placed.part, placed.target.path + "." + placed.type + ".");
+  for (const auto& [key, tensor] : adapters::allocation_state(adapter))
+    all.emplace_back("allocation." + key, tensor);
+  std::erase_if(all, [](const auto& each) { return !each.second.defined(); });
+  return all;
+}
+
+void PeftModel::save(torch::serialize::OutputArchive& archive) const {
+  Module::save(archive);  // the base alone: what adapters have in the tree says that it is not to be saved
+  c10::Dict<std::string, at::Tensor> all;
+  for (const auto& name : adapter_names())
+    for (const auto& [place, tensor] : tensors_by_place(name)) all.insert(name + ":" + place, tensor.detach());
+  archive.write(kAdapters, c10::IValue(all));
+}
+
+void PeftModel::load(torch::serialize::InputArchive& archive) {
+  c10::IValue saved;
+  if (!archive.try_read(kAdapters, saved) || !saved.isGenericDict())
+    throw FormatError("[adapters] the archive is not of a PeftModel: it has no \"adapters\"");
+  const auto tensors = c10::impl::toTypedDict<std::string, at::Tensor>(saved.toGenericDict());
+  NamedTensors mine;
+  for (const auto& name : adapter_names())
+    for (const auto& [place, tensor] : tensors_by_place(name)) mine.emplace_back(name + ":" + place, tensor);
+  bool fits = tensors.size() == mine.size();
+  for (const auto& [key, tensor] : mine)
+    fits = fits && tensors.contains(key) && tensors.at(key).sizes() == tensor.sizes();
+  if (!fits)
+    throw FormatError(
+        "[adapters] the archive has other adapters than this model: load or make those that were there when "
+        "it was saved, under the same names");
+  Module::load(archive);
+  const at::NoGradGuard no_grad;
+  for (const auto& [key, tensor] : mine) tensor.copy_(tensors.at(key));
 }
 
 TrainableCount PeftModel::get_nb_trainable_parameters() const {

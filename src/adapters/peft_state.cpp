@@ -15,6 +15,7 @@
 #include "graft/error.h"
 #include "models/repeated_layers.h"
 #include "nn/beside_cache.h"
+#include "nn/row_cache.h"
 #include "support/log.h"
 
 namespace graft {
@@ -118,6 +119,7 @@ void PeftModel::State::refresh_versions() {
   };
   versions.names->becomes(listed(active) + (disabled ? "|disabled" : "|"));
   versions.merged->becomes(listed(merged));
+  versions.disabled->becomes(disabled ? "disabled" : "");
   const auto* prompt = prompting({});
   versions.prompt->becomes(prompt ? std::to_string(prompt->number) : "");
   std::string penalties;
@@ -142,6 +144,11 @@ void PeftModel::State::refresh_versions() {
 }
 
 void PeftModel::State::check_together(const std::vector<std::string>& names) const {
+  std::set<std::string_view> seen;
+  for (const auto& name : names)
+    if (!seen.insert(name).second)
+      throw UsageError("[adapters] \"" + name +
+                       "\" is named twice: name it once, and scale_adapter() makes it stronger");
   const std::string* prompt = nullptr;
   for (const auto& name : names) {
     if (!adapters::as_prompt(get(name).shared)) continue;
@@ -345,6 +352,15 @@ std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>
   return found;
 }
 
+std::vector<std::string> PeftModel::State::serving(const std::vector<std::string>& names) const {
+  if (names.empty()) return {};
+  read_state(versions.disabled, "whether adapters are enabled");
+  if (!disabled) return names;
+  for (const auto& name : names)
+    if (name != "__base__") get(name);
+  return {};
+}
+
 void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t batch) const {
   if (static_cast<int64_t>(names.size()) != batch)
     throw UsageError("[adapters] adapter_names has " + std::to_string(names.size()) +
@@ -459,8 +475,11 @@ std::shared_ptr<const Routing> PeftModel::State::with_shares(const std::shared_p
 
 ModelOutput PeftModel::State::run(const ModelInputs& inputs, const std::shared_ptr<const Routing>& by,
                                   const RowData& rows, const VirtualTokens& prompt) const {
-  const bool told = rows.last.defined() || rows.task_ids.defined();
-  const nn::WithCallContext context(with_shares(told ? by->told(rows) : by, inputs, prompt));
+  auto routing = by;
+  if (rows.last.defined() || rows.task_ids.defined()) routing = routing->told(rows);
+  // Rows at positions of their own are different requests, which must not show in each other.
+  if (dynamic_cast<const nn::RowCache*>(inputs.past_key_values.get())) routing = routing->apart();
+  const nn::WithCallContext context(with_shares(routing, inputs, prompt));
   auto& model = *owner.model_;
   auto out = model.forward(adapters::with_virtual_tokens(prompt, adapters::without_row_data(inputs), model));
   adapters::put_loss(prompt, inputs, out);

@@ -31,14 +31,16 @@ struct PeftModel::State {
   /// Shared with the sites; its address tells this model's routings from others'.
   std::shared_ptr<adapters::DefaultRouting> routing = std::make_shared<adapters::DefaultRouting>();
   /// Of what calls read beside the routing: the active adapters' names, what is merged, the prompt at work,
-  /// whose penalties are added, who chooses among experts, and aLoRA's invocation tokens.
+  /// whose penalties are added, who chooses among experts, aLoRA's invocation tokens, and whether all are
+  /// off.
   struct Versions {
     std::shared_ptr<StateVersion> names = std::make_shared<StateVersion>(),
                                   merged = std::make_shared<StateVersion>(),
                                   prompt = std::make_shared<StateVersion>(),
                                   penalties = std::make_shared<StateVersion>(),
                                   mixtures = std::make_shared<StateVersion>(),
-                                  invocations = std::make_shared<StateVersion>();
+                                  invocations = std::make_shared<StateVersion>(),
+                                  disabled = std::make_shared<StateVersion>();
   } versions;
   /// Of the slots with an aLoRA, or the place of one.
   std::vector<adapters::Invocation> invocations;
@@ -100,6 +102,8 @@ struct PeftModel::State {
   /// where the model's own.
   std::optional<int64_t> most_tokens(const std::vector<std::string>& names, bool out) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
+  /// The names by which a call's rows are served: none, which is the base, while adapters are disabled.
+  std::vector<std::string> serving(const std::vector<std::string>& names) const;
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;
   std::shared_ptr<const adapters::Routing> by_rows(const std::vector<std::string>& names, int64_t batch,
                                                    const at::Device& device) const;

@@ -123,11 +123,10 @@ void Site::arrange(const std::vector<size_t>& slots) {
 
 void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite) {
   const at::NoGradGuard no_grad;
-  auto before = unmerged_ ? *unmerged_ : Weights{layer.weight, layer.bias, layer.weight};
-  if (!unmerged_)
-    for (const auto& item : layer.named_buffers(/*recurse=*/false))
-      before.buffers[item.key()] = item.value().clone();
   unmerge(layer);
+  Weights before{layer.weight, layer.bias, layer.weight};
+  for (const auto& item : layer.named_buffers(/*recurse=*/false))
+    before.buffers[item.key()] = item.value().clone();
   Weights merged = before;
   // What sits nearest to the layer goes in first.
   std::set<size_t> types;
@@ -159,8 +158,12 @@ void Site::merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, boo
 
 void Site::unmerge(nn::WeightedLayer& layer) {
   if (!unmerged_) return;
-  layer.replace("weight", unmerged_->weight);
-  if (unmerged_->bias.defined()) layer.replace("bias", unmerged_->bias);
+  // The model may have been moved meanwhile.
+  const auto as_now = [](const at::Tensor& before, const at::Tensor& now) {
+    return before.to(now.options());
+  };
+  layer.replace("weight", as_now(unmerged_->weight, layer.weight));
+  if (unmerged_->bias.defined()) layer.replace("bias", as_now(unmerged_->bias, layer.bias));
   fill_buffers(layer, *unmerged_);
   unmerged_.reset();
 }

@@ -27,6 +27,8 @@ class Site : public nn::Wrapper {
   explicit Site(std::shared_ptr<const DefaultRouting> routing) : default_(std::move(routing)) {}
 
   at::Tensor forward(const nn::WeightedLayer& layer, const at::Tensor& x) override;
+  /// Its slots are of this model's history: PeftModel::save() goes by the adapters' names.
+  bool is_serializable() const override { return false; }
 
   /// Parts of one adapter may be several on a layer. `type` is the method: as in PEFT, a method that came
   /// later works around those that came before.
@@ -39,7 +41,7 @@ class Site : public nn::Wrapper {
   /// Puts the parts of these slots into the layer's weights, each method's in that order; the weights as they
   /// were are kept.
   void merge(nn::WeightedLayer& layer, const std::vector<size_t>& slots, bool check_finite);
-  /// The very weights of before.
+  /// The very weights of before, where the model was not moved or cast meanwhile.
   void unmerge(nn::WeightedLayer& layer);
 
  private:

@@ -270,5 +270,64 @@ TEST(AdapterFailures, NamesThatMeanSomethingElse) {
   EXPECT_EQ(peft->active_adapters(), std::vector<std::string>{"a0"});
 }
 
+TEST(AdapterFailures, AnAdapterIsNotNamedTwice) {
+  const auto peft = peft_of(small_scene());
+  EXPECT_THROW(peft->set_adapter(std::vector<std::string>{"a0", "a0"}), UsageError);
+  EXPECT_EQ(peft->active_adapters(), std::vector<std::string>{"a0"});
+}
+
+TEST(AdapterFailures, DisabledAdaptersAreNotMerged) {
+  const auto peft = peft_of(small_scene());
+  const auto inputs = inputs_of(small_scene());
+  peft->disable_adapters();
+  const auto base = result(*peft, inputs);
+  EXPECT_THROW(peft->merge_adapter(), UsageError);
+  EXPECT_EQ(not_same(result(*peft, inputs), base), "");
+  EXPECT_TRUE(peft->merged_adapters().empty());
+}
+
+TEST(AdapterFailures, AModelHasTheAdaptersOfOnePeftModel) {
+  const auto scene = small_scene();
+  const auto peft = peft_of(scene);
+  const auto inputs = inputs_of(scene);
+  const auto before = result(*peft, inputs);
+  EXPECT_THROW(PeftModel{peft->base_model()}, UsageError);
+  EXPECT_EQ(not_same(result(*peft, inputs), before), "");
+  const auto base = peft->unload();
+  EXPECT_NO_THROW(PeftModel{base}) << "they are off";
+  EXPECT_THROW(PeftModel{nullptr}, UsageError);
+}
+
+/// The weights of before are cast as the model was.
+TEST(AdapterFailures, ACastBetweenMergingAndUnmerging) {
+  const auto scene = small_scene();
+  const auto peft = peft_of(scene), other = peft_of(scene);
+  const auto inputs = inputs_of(scene);
+  peft->merge_adapter();
+  for (const auto& model : {peft, other}) model->to(at::kDouble);
+  peft->merge_adapter();  // merged already, with a warning
+  peft->unmerge_adapter();
+  const auto got = result(*peft, inputs), want = result(*other, inputs);
+  EXPECT_EQ(got.scalar_type(), at::kDouble);
+  EXPECT_EQ(not_near(got, want), "");
+}
+
+// It went on until memory was full.
+TEST(AdapterFailures, ReservingMoreThanThereCanBeIsAnErrorAtOnce) {
+  const auto peft = peft_of(small_scene());
+  const LoraConfig small{.r = 2, .target_modules = "all-linear"};
+  for (const auto count : {size_t{1'000'000}, std::numeric_limits<size_t>::max()})
+    EXPECT_THROW(peft->reserve(count, small), UsageError) << count;
+  const LoraConfig large{.r = 100'000, .target_modules = "all-linear"};
+  EXPECT_THROW(peft->reserve(10'000, large), Error);
+  EXPECT_NO_THROW(peft->reserve(3, small));
+}
+
+TEST(AdapterFailures, AFolderThatCannotBeIsAnErrorOfOurs) {
+  const auto peft = peft_of(small_scene());
+  EXPECT_THROW(peft->save_pretrained("/dev/null/adapter"), IoError);
+  EXPECT_THROW(peft->base_model()->save_pretrained("/dev/null/model"), IoError);
+}
+
 }  // namespace
 }  // namespace graft

@@ -180,6 +180,12 @@ TEST(AdapterRouting, AFunctionThatNamesAdaptersByRowSeesThemGo) {
     agree();
     peft->set_adapter("a1");
     agree();
+    // Disabled adapters serve no row that names them, as in PEFT.
+    peft->disable_adapters();
+    agree();
+    EXPECT_EQ(not_near(eager(inputs), peft->forward(inputs).logits), "");
+    peft->enable_adapters();
+    agree();
     // Another adapter under the old name.
     peft->delete_adapter("a0");
     peft->add_adapter("a0", AdapterConfig::from_json(lora_scene().adapter_json(1)));
