@@ -6,6 +6,7 @@
 //
 // A compiled model takes a StaticCache (or an EncoderDecoderCache over one) that holds tokens: its buffers
 // and its position are inputs that the program changes in place, so that one program serves every step.
+// Tokens that are held when the model is cast or moved follow it in its next call; a compiled one refuses.
 //
 //   auto cache = std::make_shared<graft::StaticCache>(256);
 //   model->forward({.input_ids = prompt, .past_key_values = cache});       // makes the buffers
@@ -88,6 +89,7 @@ class StaticCache : public KVCache {
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
   int64_t capacity_, seen_ = 0;
+  bool given_to_program_ = false;
   mutable at::Tensor position_;  // `seen_` on the layers' device
 };
 

@@ -158,7 +158,8 @@ GenerateOutput generate_with_scores(PeftModel& model, const ModelInputs& prompt,
 
 /// Generation with a compiled decode step: one program serves all steps, and later prompts too as long as the
 /// batch stays the same and they fit the cache that is there. A prompt is run eagerly, and compiled from the
-/// second of about its length on; what an encoder reads is always run eagerly. One call at a time.
+/// second of about its length on; what an encoder reads is always run eagerly. One call at a time, also in
+/// callbacks: another is a UsageError.
 class Decoder {
  public:
   explicit Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options = {});
@@ -182,7 +183,7 @@ class Decoder {
 /// again. The rest is as with generate(), or a Decoder where there are options to compile by. What was read
 /// depends on the adapters that worked then, and is kept for each choice of them: after a switch back only
 /// what is new is read. With other weights (trained on, loaded, merged) or for another task all of it is read
-/// again. One row, without padding, for models without an encoder.
+/// again. One row, without padding, for models without an encoder. One call at a time, as with a Decoder.
 class Session {
  public:
   explicit Session(std::shared_ptr<PreTrainedModel> model, const std::optional<CompileOptions>& compile = {});
@@ -246,7 +247,7 @@ struct BatchOptions {
 /// encoder-decoders.
 ///
 /// submit(), cancel() and idle() may be called from any thread, also by callbacks; step() and warm_up() from
-/// one at a time.
+/// one at a time, and by no callback.
 class BatchGenerator {
  public:
   explicit BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options = {});

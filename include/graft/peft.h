@@ -105,7 +105,7 @@ class PeftModel : public torch::nn::Module {
   /// Puts another adapter's weights in place of this one's. The configurations must fit.
   void hotswap_adapter(const std::filesystem::path& dir, const std::string& name);
   /// Makes room: `count` slots that adapters like this configuration (the same method, no higher rank, no
-  /// other layers) take without compiling anything again.
+  /// other layers) take without compiling anything again. UsageError for more than 10000.
   void reserve(size_t count, const AdapterConfig& config);
   /// "default" goes into DIR itself, the others into DIR/NAME, as PEFT has it. Empty: all.
   void save_pretrained(const std::filesystem::path& dir, const std::vector<std::string>& names = {}) const;
@@ -174,7 +174,15 @@ class PeftModel : public torch::nn::Module {
   NamedTensors state_dict(const std::string& name) const;
   /// Those of them that training changes.
   NamedTensors trainable_tensors(const std::string& name) const;
+  /// All that an adapter has, by its place in the model, whichever adapters came before it; also what no file
+  /// holds (a prompt's encoder). To be saved and to be written into where training is to go on.
+  NamedTensors tensors_by_place(const std::string& name) const;
   TrainableCount get_nb_trainable_parameters() const;
+
+  /// torch's own (torch::save), with adapters by their names. load() is for a model with adapters of the same
+  /// names and kinds; FormatError for one with others.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  private:
   friend class CompiledPeftModel;

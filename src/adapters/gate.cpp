@@ -82,6 +82,7 @@ at::Tensor Gate::if_any(const at::Tensor& with, const at::Tensor& without) const
 }
 
 at::Tensor Gate::mean(const at::Tensor& x) const {
+  if (apart_) return x.dim() > 2 ? x.flatten(1, -2).mean(1) : x;
   if (!table_.defined()) return x.reshape({-1, x.size(-1)}).mean(0);
   const auto all = one_per_row(x, batch_);
   auto rows = at::where(mask_over(all), all, at::zeros({}, all.options()));

@@ -30,8 +30,11 @@ class Gate {
   /// `with` if the adapter works on any row at all, else `without`: for what a whole batch has once.
   at::Tensor if_any(const at::Tensor& with, const at::Tensor& without) const;
   /// The mean of x, which was computed from part(), over all dimensions but the last: of the adapter's rows
-  /// only. Zero where it works for none.
+  /// only. Zero where it works for none. [features]; of rows that are apart each has its own, [rows,
+  /// features].
   at::Tensor mean(const at::Tensor& x) const;
+  /// Each row is a call of its own, which shares nothing with the others but the time when it is made.
+  void keep_apart() { apart_ = true; }
   /// What the call says of its rows, all of them: on how many of its last tokens an aLoRA works, and its
   /// task. [batch]; undefined where nothing is said.
   void tell(at::Tensor last, at::Tensor tasks) {
@@ -53,6 +56,7 @@ class Gate {
   at::Tensor mask_over(const at::Tensor& x) const;
   at::Tensor index_, table_, last_, tasks_, shares_;
   int64_t batch_ = 0, slot_ = 0;
+  bool apart_ = false;
 };
 
 }  // namespace graft::adapters

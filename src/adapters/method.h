@@ -69,6 +69,9 @@ struct Method {
   AdapterConfig (*located)(const AdapterConfig&, const std::filesystem::path& path) = nullptr;
   /// It asks for `task_ids`.
   bool takes_tasks = false;
+  /// What it gives for a token depends on all tokens of the call, later ones and other rows' too: to fill a
+  /// call up, to leave out what was read before or to add guesses would change the rest.
+  bool mixes_tokens = false;
 
   /// Fields whose values show in an adapter's tensors only: adapters that differ in nothing else are one
   /// program.

@@ -131,8 +131,8 @@ void Part::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
 }
 
 at::Tensor Part::tensor(const Entry& entry) const {
-  return entry.trainable ? *named_parameters(/*recurse=*/false).find(entry.name)
-                         : *named_buffers(/*recurse=*/false).find(entry.name);
+  // Not named_parameters(), which copies all of them for one: a run asks for every tensor before each step.
+  return entry.trainable ? *parameters_.find(entry.name) : *named_buffers(/*recurse=*/false).find(entry.name);
 }
 
 void Part::to_one_dtype() {

@@ -27,6 +27,8 @@ class Shared : public torch::nn::Module, public TrainedAtTimes {
   virtual bool has_penalty() const { return false; }
   /// What belongs into the adapter's file.
   virtual NamedTensors saved() const;
+  /// As a Site: it stands in the tree by a number.
+  bool is_serializable() const override { return false; }
   /// All parts are there. FormatError for files beside the adapter's own that do not fit.
   virtual void finish(const PreTrainedModel& /*model*/) {}
 };

@@ -335,8 +335,7 @@ NamedTensors PeftModel::tensors_by_place(const std::string& name) const {
     for (const auto& item : module.named_buffers()) all.emplace_back(place + item.key(), item.value());
   };
   if (adapter.shared) add(*adapter.shared, "");
-  for (const auto& placed : adapter.parts)
-    add(*placed.part, placed.target.path + "." + placed.type + ".");
+  for (const auto& placed : adapter.parts) add(*placed.part, placed.target.path + "." + placed.type + ".");
   for (const auto& [key, tensor] : adapters::allocation_state(adapter))
     all.emplace_back("allocation." + key, tensor);
   std::erase_if(all, [](const auto& each) { return !each.second.defined(); });
@@ -347,7 +346,8 @@ void PeftModel::save(torch::serialize::OutputArchive& archive) const {
   Module::save(archive);  // the base alone: what adapters have in the tree says that it is not to be saved
   c10::Dict<std::string, at::Tensor> all;
   for (const auto& name : adapter_names())
-    for (const auto& [place, tensor] : tensors_by_place(name)) all.insert(name + ":" + place, tensor.detach());
+    for (const auto& [place, tensor] : tensors_by_place(name))
+      all.insert(name + ":" + place, tensor.detach());
   archive.write(kAdapters, c10::IValue(all));
 }
 

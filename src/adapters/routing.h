@@ -29,6 +29,13 @@ class Routing : public nn::CallContext {
                    data.task_ids);
     return routing;
   }
+  /// The same routing for a call whose rows are calls of their own.
+  std::shared_ptr<Routing> apart() const {
+    auto routing = std::make_shared<Routing>(*this);
+    for (auto& gate : routing->gates_)
+      if (gate) gate->keep_apart();
+    return routing;
+  }
   void tell_shares(size_t slot, at::Tensor shares) { gates_.at(slot)->tell_shares(std::move(shares)); }
   void set(size_t slot, Gate gate) {
     if (slot >= gates_.size()) gates_.resize(slot + 1);

@@ -145,6 +145,10 @@ bool is_assisted(const Prompt& prompt, const GenerationConfig& config, const Gen
     throw UsageError("[generate] " +
                      std::string(looks_up ? "prompt_lookup_num_tokens" : "an assistant_model") +
                      " is for one prompt at a time, and there are " + std::to_string(prompt.batch()));
+  if (prompt.mixes_tokens)
+    throw UsageError(
+        "[generate] an adapter at work (Lily) looks at all tokens of a call, which guesses would change: "
+        "generate without them");
   if (call.assistant_model) check_draft(*call.assistant_model, model);
   const auto limit = model.rotation_limit();
   if (const int64_t total = prompt.cached() + 1; limit && total > *limit)

@@ -8,21 +8,25 @@
 
 #include "adapters/method.h"
 #include "generation/choice.h"
+#include "generation/proper_use.h"
 #include "generation/static_steps.h"
 #include "generation/stops.h"
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "nn/row_cache.h"
 #include "support/counted.h"
+#include "support/memory.h"
 
 namespace graft {
 using generation::AdapterModelCall;
+using generation::behind;
+using generation::given;
 using generation::last_logits;
 using generation::Runner;
 
 namespace {
 
-constexpr auto kBase = "__base__";
+constexpr auto kBase = "__base__", kBatch = "[batch] this BatchGenerator";
 
 /// A request, waiting or at work.
 struct Work {
@@ -63,12 +67,40 @@ struct Work {
   }
 };
 
-std::vector<int64_t> checked_buckets(const BatchOptions& options) {
+/// What a token of a row takes in the cache at least: a config may have other names, and a model more heads
+/// than it says.
+double least_bytes(const PreTrainedModel& model) {
+  const auto size = [&](std::initializer_list<std::string_view> keys) -> double {
+    for (const auto key : keys)
+      if (const auto value = model.config().optional_integer(key)) return static_cast<double>(*value);
+    return 1;
+  };
+  const double heads = size({"num_attention_heads", "n_head"});
+  const double by_heads = heads > 1 ? size({"hidden_size", "n_embd"}) / heads : 1;
+  const double width = model.config().has("head_dim") ? size({"head_dim"}) : by_heads;
+  return 2 * static_cast<double>(c10::elementSize(model.dtype())) * std::max(width, 1.0) *
+         size({"num_key_value_heads"}) * size({"num_hidden_layers", "n_layer"});
+}
+
+/// Before any of it is asked for. What a GPU has is not known here, but no row costs the host nothing.
+void check_size(const PreTrainedModel& model, const BatchOptions& options) {
+  if (options.capacity > INT32_MAX)
+    throw UsageError("[batch] a capacity of " + std::to_string(options.capacity) +
+                     " tokens is more than can be counted: lower it");
+  const double of_a_token = model.device().is_cpu() ? least_bytes(model) : 1;
+  check_memory(of_a_token * static_cast<double>(options.rows) * static_cast<double>(options.capacity),
+               "the cache for " + std::to_string(options.rows) + " rows of " +
+                   std::to_string(options.capacity) + " tokens takes",
+               "lower the rows or the capacity");
+}
+
+std::vector<int64_t> checked_buckets(const PreTrainedModel& model, const BatchOptions& options) {
   const auto need = [](bool holds, const std::string& what, int64_t value) {
     if (!holds) throw UsageError("[batch] " + what + ", got " + std::to_string(value));
   };
   need(options.rows > 0, "rows must be above 0", options.rows);
   need(options.capacity > 0, "capacity must be above 0", options.capacity);
+  check_size(model, options);
   auto buckets = options.buckets;
   if (buckets.empty()) {
     constexpr int64_t first = 64, times = 4;
@@ -106,9 +138,10 @@ struct BatchGenerator::Impl {
   Impl(Runner with, const BatchOptions& options)
       : runner(std::move(with)),
         capacity(options.capacity),
-        buckets(checked_buckets(options)),
+        buckets(checked_buckets(*runner.model, options)),
         cache(std::make_shared<nn::RowCache>(options.rows, options.capacity)),
-        rows(static_cast<size_t>(options.rows)) {
+        rows(static_cast<size_t>(options.rows)),
+        kind(runner.model->dtype(), runner.model->device()) {
     check_model(*runner.model, options);
   }
 
@@ -117,8 +150,10 @@ struct BatchGenerator::Impl {
   std::vector<int64_t> buckets;
   std::map<int64_t, AdapterModelCall> programs;  ///< by bucket
   std::shared_ptr<nn::RowCache> cache;
-  std::vector<std::unique_ptr<Work>> rows;  ///< none: free
-  std::exception_ptr failure;               ///< the first of this step that no on_error took
+  std::vector<std::unique_ptr<Work>> rows;     ///< none: free
+  std::pair<at::ScalarType, at::Device> kind;  ///< the model's when the cache was last used
+  std::exception_ptr failure;                  ///< the first of this step that no on_error took
+  std::atomic<bool> busy = false;              ///< in step() or warm_up()
 
   mutable std::mutex guard;  ///< of what follows
   std::deque<std::unique_ptr<Work>> waiting;
@@ -141,7 +176,10 @@ struct BatchGenerator::Impl {
                  const std::vector<std::string>& adapters);
   at::Tensor invoked(const std::vector<std::string>& adapters) const;
   void advance();
+  void step();
   void warm_up();
+  void follow_model();
+  bool idle() const;
   at::Tensor tensor(const std::vector<int64_t>& values) const {
     return at::tensor(values, at::kLong).to(runner.model->device());
   }
@@ -342,8 +380,48 @@ void BatchGenerator::Impl::advance() {
     if (rows[row]) take(row, tokens[row]);
 }
 
-void BatchGenerator::Impl::warm_up() {
+/// The model may have been moved or cast since the last step.
+void BatchGenerator::Impl::follow_model() {
+  const std::pair now(runner.model->dtype(), runner.model->device());
+  if (now == kind) return;
+  cache->cast(kind.first, now.first, now.second);
+  kind = now;
+}
+
+void BatchGenerator::Impl::step() {
+  const generation::OneAtATime only(
+      busy,
+      "[batch] step() is for one call at a time, and this one comes from a callback of another step or from "
+      "another thread: let the callback return");
   const at::NoGradGuard no_grad;
+  failure = nullptr;
+  leave_cancelled();
+  leave_without_adapter();
+  follow_model();
+  for (size_t row = 0; row < rows.size(); ++row)
+    while (!rows[row]) {
+      auto work = next_in_line();
+      if (!work) break;
+      join(row, std::move(work));
+    }
+  advance();
+  if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+}
+
+bool BatchGenerator::Impl::idle() const {
+  const std::lock_guard lock(guard);
+  return waiting.empty() && at_work.empty();
+}
+
+void BatchGenerator::Impl::warm_up() {
+  if (!idle()) throw UsageError("[batch] warm_up() is for before the first request, and some are at work");
+  const generation::OneAtATime only(busy,
+                                    "[batch] warm_up() is for before the first request, and this one comes "
+                                    "from a callback of a step or from "
+                                    "another thread");
+  const at::NoGradGuard no_grad;
+  leave_cancelled();
+  follow_model();
   const std::vector<int64_t> columns(rows.size(), 0);
   const std::vector<std::string> adapters(rows.size(), kBase);
   const auto zero = tensor({0}).unsqueeze(0);
@@ -356,44 +434,30 @@ void BatchGenerator::Impl::warm_up() {
 }
 
 BatchGenerator::BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options.compile), options)) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kBatch), options.compile),
+                                   options)) {}
 
 BatchGenerator::BatchGenerator(std::shared_ptr<PeftModel> model, const BatchOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options.compile), options)) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kBatch), options.compile),
+                                   options)) {}
 
 BatchGenerator::~BatchGenerator() = default;
 BatchGenerator::BatchGenerator(BatchGenerator&&) noexcept = default;
 BatchGenerator& BatchGenerator::operator=(BatchGenerator&&) noexcept = default;
 
-int64_t BatchGenerator::submit(BatchRequest request) { return impl_->submit(std::move(request)); }
+int64_t BatchGenerator::submit(BatchRequest request) {
+  return behind(impl_, kBatch).submit(std::move(request));
+}
 
-bool BatchGenerator::cancel(int64_t id) { return impl_->cancel(id); }
+bool BatchGenerator::cancel(int64_t id) { return behind(impl_, kBatch).cancel(id); }
 
 bool BatchGenerator::step() {
-  const at::NoGradGuard no_grad;
-  impl_->failure = nullptr;
-  impl_->leave_cancelled();
-  impl_->leave_without_adapter();
-  for (size_t row = 0; row < impl_->rows.size(); ++row)
-    while (!impl_->rows[row]) {
-      auto work = impl_->next_in_line();
-      if (!work) break;
-      impl_->join(row, std::move(work));
-    }
-  impl_->advance();
-  if (impl_->failure) std::rethrow_exception(std::exchange(impl_->failure, nullptr));
+  behind(impl_, kBatch).step();
   return !idle();
 }
 
-bool BatchGenerator::idle() const {
-  const std::lock_guard lock(impl_->guard);
-  return impl_->waiting.empty() && impl_->at_work.empty();
-}
+bool BatchGenerator::idle() const { return behind(impl_, kBatch).idle(); }
 
-void BatchGenerator::warm_up() {
-  if (!idle()) throw UsageError("[batch] warm_up() is for before the first request, and some are at work");
-  impl_->leave_cancelled();
-  impl_->warm_up();
-}
+void BatchGenerator::warm_up() { behind(impl_, kBatch).warm_up(); }
 
 }  // namespace graft

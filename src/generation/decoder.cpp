@@ -3,10 +3,17 @@
 
 #include "generation/assisted.h"
 #include "generation/draft.h"
+#include "generation/proper_use.h"
 #include "generation/static_steps.h"
 
 namespace graft {
+using generation::behind;
+using generation::given;
 using generation::StaticSteps;
+
+namespace {
+constexpr auto kDecoder = "[generate] this Decoder";
+}
 
 struct Decoder::Impl {
   Impl(generation::Runner with, const CompileOptions& by)
@@ -18,6 +25,7 @@ struct Decoder::Impl {
   /// The last call's draft model, whose program the next call may use.
   std::shared_ptr<PreTrainedModel> draft;
   std::shared_ptr<StaticSteps> draft_steps;
+  std::atomic<bool> busy = false;
 
   std::shared_ptr<generation::Steps> steps_of_draft(const std::shared_ptr<PreTrainedModel>& model) {
     if (draft != model) {
@@ -27,29 +35,32 @@ struct Decoder::Impl {
     return draft_steps;
   }
 
-  GenerateOutput generate(const ModelInputs& given, const GenerationConfig& config, const GenerateCall& call,
+  GenerateOutput generate(const ModelInputs& inputs, const GenerationConfig& config, const GenerateCall& call,
                           bool with_logprobs);
 };
 
 Decoder::Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options), options)) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kDecoder), options), options)) {
+}
 
 Decoder::Decoder(std::shared_ptr<PeftModel> model, const CompileOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), options), options)) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kDecoder), options), options)) {
+}
 
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
-GenerateOutput Decoder::Impl::generate(const ModelInputs& given, const GenerationConfig& config,
+GenerateOutput Decoder::Impl::generate(const ModelInputs& inputs, const GenerationConfig& config,
                                        const GenerateCall& call, bool with_logprobs) {
+  const generation::OneAtATime only(
+      busy, "[generate] this Decoder is in another call, by a callback or another thread: make one for each");
   const auto& model = *runner.model;
   if (!runner.peft) generation::refuse_adapters(call);
-  auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names),
+  auto prompt = generation::prepare(inputs, config, model, runner.virtual_tokens(call.adapter_names),
                                     runner.vocabulary(call.adapter_names));
   const auto adapters = generation::for_copies(call.adapter_names, prompt.copies);
-  if (runner.peft && !prompt.rows.alora_offsets.defined())
-    prompt.rows.alora_offsets = runner.peft->alora_offsets(prompt.ids, {adapters});
+  if (runner.peft) generation::put_adapters(prompt, *runner.peft, adapters);
   if (!is_assisted(prompt, config, call, model)) {
     steps.prepare(adapters, 0);
     return run(steps, prompt, config, call, with_logprobs);
@@ -62,12 +73,12 @@ GenerateOutput Decoder::Impl::generate(const ModelInputs& given, const Generatio
 
 at::Tensor Decoder::generate(const ModelInputs& prompt, const GenerationConfig& config,
                              const GenerateCall& call) {
-  return impl_->generate(prompt, config, call, /*with_logprobs=*/false).sequences;
+  return behind(impl_, kDecoder).generate(prompt, config, call, /*with_logprobs=*/false).sequences;
 }
 
 GenerateOutput Decoder::generate_with_scores(const ModelInputs& prompt, const GenerationConfig& config,
                                              const GenerateCall& call) {
-  return impl_->generate(prompt, config, call, /*with_logprobs=*/true);
+  return behind(impl_, kDecoder).generate(prompt, config, call, /*with_logprobs=*/true);
 }
 
 }  // namespace graft

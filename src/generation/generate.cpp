@@ -32,8 +32,7 @@ GenerateOutput go_on(PeftModel& model, const ModelInputs& given, const Generatio
   auto prompt =
       prepare(given, config, *model.base_model(), model.num_virtual_tokens(named), model.vocab_size(named));
   const AdapterCall adapters{for_copies(call.adapter_names, prompt.copies)};
-  if (!prompt.rows.alora_offsets.defined())
-    prompt.rows.alora_offsets = model.alora_offsets(prompt.ids, adapters);
+  put_adapters(prompt, model, adapters.adapter_names);
   return go_on([&](const ModelInputs& inputs) { return model.forward(inputs, adapters); },
                *model.base_model(), prompt, config, call, with_logprobs);
 }

@@ -1,5 +1,6 @@
 // Reads generation_config.json as transformers does: what is absent or null has its default there.
 #include <algorithm>
+#include <cmath>
 
 #include "generation/settings.h"
 #include "graft/error.h"
@@ -61,6 +62,14 @@ void GenerationConfig::check() const {
   }
   for (const auto& words : bad_words_ids)
     if (words.empty()) throw UsageError("[generate] bad_words_ids holds a word without tokens: take it out");
+  const bool has_nan =
+      std::ranges::any_of(sequence_bias, [](const auto& each) { return std::isnan(each.bias); });
+  if (has_nan || (exponential_decay_length_penalty && std::isnan(exponential_decay_length_penalty->factor)))
+    throw UsageError("[generate] " +
+                     std::string(has_nan ? "a bias of sequence_bias"
+                                         : "the factor of "
+                                           "exponential_decay_length_penalty") +
+                     " is nan, which would choose any token: give a number");
   if (num_return_sequences > num_beams && num_beams > 1)
     throw UsageError("[generate] num_return_sequences is " + std::to_string(num_return_sequences) +
                      " and num_beams " + std::to_string(num_beams) +

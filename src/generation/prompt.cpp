@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <set>
+
+#include "adapters/method.h"
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "support/counted.h"
@@ -181,6 +185,17 @@ std::vector<std::string> for_copies(const std::vector<std::string>& names, int64
   std::vector<std::string> all;
   for (const auto& name : names) all.insert(all.end(), static_cast<size_t>(copies), name);
   return all;
+}
+
+void put_adapters(Prompt& prompt, const PeftModel& model, const std::vector<std::string>& names) {
+  if (!prompt.rows.alora_offsets.defined())
+    prompt.rows.alora_offsets = model.alora_offsets(prompt.ids, {names});
+  if (!model.adapters_enabled()) return;
+  const auto working = names.empty() ? model.active_adapters() : names;
+  const std::set<std::string> each(working.begin(), working.end());
+  prompt.mixes_tokens = std::any_of(each.begin(), each.end(), [&](const auto& name) {
+    return name != "__base__" && adapters::find_method(model.peft_config(name).peft_type()).mixes_tokens;
+  });
 }
 
 bool is_encoder_decoder(const PreTrainedModel& model) {

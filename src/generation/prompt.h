@@ -26,6 +26,9 @@ struct Prompt {
   at::Tensor source_ids = {};   ///< [batch, source]
   at::Tensor source_mask = {};  ///< [batch, source]; undefined where nothing is padding
   Rows rows = {};
+  /// Whether an adapter looks at all tokens of a call (Method::mixes_tokens): what is run must be what
+  /// generate() runs, with nothing filled in, left out or guessed.
+  bool mixes_tokens = false;
 
   /// Rows are copies of so many one after the other: the draws or the beams of one prompt.
   int64_t copies = 1;
@@ -42,6 +45,10 @@ struct Prompt {
 
 /// Whether an encoder reads the prompt and a decoder writes.
 bool is_encoder_decoder(const PreTrainedModel& model);
+
+/// What the adapters of its rows, or those that are active, make of a prompt: aLoRA's places where none are
+/// given, and `mixes_tokens`.
+void put_adapters(Prompt& prompt, const PeftModel& model, const std::vector<std::string>& names);
 
 /// One name for each row of the prompt, of names for each row that was given.
 std::vector<std::string> for_copies(const std::vector<std::string>& names, int64_t copies);

@@ -8,13 +8,19 @@
 #include "generation/assisted.h"
 #include "generation/draft.h"
 #include "generation/growing_steps.h"
+#include "generation/proper_use.h"
 #include "generation/static_steps.h"
 #include "graft/error.h"
 #include "runtime/tensor_stamp.h"
 
 namespace graft {
+using generation::behind;
+using generation::given;
+
 namespace {
 using generation::Prompt;
+
+constexpr auto kSession = "[session] this Session";
 
 /// What was read for one choice of adapters: the cache, and the tokens whose keys and values it has.
 struct Held {
@@ -103,14 +109,15 @@ struct Session::Impl {
   std::map<std::vector<std::string>, Held> held;
   WeightsSeen weights;  ///< that all of `held` was read with
   int64_t read = 0;
+  std::atomic<bool> busy = false;
 
   generation::ResumableSteps& steps() { return fixed ? *fixed : *growing; }
 
   /// What the cache depends on beside the tokens.
   std::vector<std::string> working(const GenerateCall& call) const {
-    if (!call.adapter_names.empty() || !runner.peft) return call.adapter_names;
-    return runner.peft->adapters_enabled() ? runner.peft->active_adapters()
-                                           : std::vector<std::string>{"__base__"};
+    if (!runner.peft) return {};
+    if (!runner.peft->adapters_enabled()) return {"__base__"};
+    return call.adapter_names.empty() ? runner.peft->active_adapters() : call.adapter_names;
   }
 
   void forget_other_weights() {
@@ -120,16 +127,18 @@ struct Session::Impl {
     weights = WeightsSeen(module);
   }
 
-  at::Tensor generate(const ModelInputs& given, const GenerationConfig& config, const GenerateCall& call) {
+  at::Tensor generate(const ModelInputs& inputs, const GenerationConfig& config, const GenerateCall& call) {
+    const generation::OneAtATime only(
+        busy,
+        "[session] this Session is in another call, by a callback or another thread: make one for each");
     if (!runner.peft) generation::refuse_adapters(call);
     const auto& model = *runner.model;
-    auto prompt = generation::prepare(given, config, model, runner.virtual_tokens(call.adapter_names),
+    auto prompt = generation::prepare(inputs, config, model, runner.virtual_tokens(call.adapter_names),
                                       runner.vocabulary(call.adapter_names));
-    if (runner.peft && !prompt.rows.alora_offsets.defined())
-      prompt.rows.alora_offsets = runner.peft->alora_offsets(prompt.ids, {call.adapter_names});
     if (prompt.batch() != 1 || prompt.mask.defined())
       throw UsageError(
           "[session] a session goes on with one text: one row, without padding, beams or copies");
+    if (runner.peft) generation::put_adapters(prompt, *runner.peft, call.adapter_names);
     const bool assisted = is_assisted(prompt, config, call, model);
     const auto candidates =
         assisted ? make_candidates(prompt, config, call, generation::growing_steps_of) : nullptr;
@@ -140,8 +149,9 @@ struct Session::Impl {
     // Taken out: whatever goes wrong leaves nothing behind that is half read.
     auto mine = std::exchange(held[working(call)], {});
     // An aLoRA works from the last invocation on: with another one in the text, what was read before changes,
-    // as it does with another task.
-    if (prompt.rows.alora_offsets.defined() || prompt.rows.task_ids.defined()) mine = {};
+    // as it does with another task, and with any token for who looks at all of a call.
+    if (prompt.rows.alora_offsets.defined() || prompt.rows.task_ids.defined() || prompt.mixes_tokens)
+      mine = {};
     const auto ids = numbers(prompt.ids);
     const auto same =
         std::mismatch(mine.ids.begin(), mine.ids.end(), ids.begin(), ids.end() - 1).first - mine.ids.begin();
@@ -159,12 +169,14 @@ struct Session::Impl {
 };
 
 Session::Session(std::shared_ptr<PreTrainedModel> model, const std::optional<CompileOptions>& compile)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), compile.value_or(CompileOptions())),
-                                   compile.has_value())) {}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), kSession), compile.value_or(CompileOptions())),
+          compile.has_value())) {}
 
 Session::Session(std::shared_ptr<PeftModel> model, const std::optional<CompileOptions>& compile)
-    : impl_(std::make_unique<Impl>(generation::runner(std::move(model), compile.value_or(CompileOptions())),
-                                   compile.has_value())) {}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), kSession), compile.value_or(CompileOptions())),
+          compile.has_value())) {}
 
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
@@ -172,11 +184,11 @@ Session& Session::operator=(Session&&) noexcept = default;
 
 at::Tensor Session::generate(const ModelInputs& prompt, const GenerationConfig& config,
                              const GenerateCall& call) {
-  return impl_->generate(prompt, config, call);
+  return behind(impl_, kSession).generate(prompt, config, call);
 }
 
-int64_t Session::tokens_read() const { return impl_->read; }
+int64_t Session::tokens_read() const { return behind(impl_, kSession).read; }
 
-void Session::forget() { impl_->held.clear(); }
+void Session::forget() { behind(impl_, kSession).held.clear(); }
 
 }  // namespace graft

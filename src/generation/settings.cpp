@@ -218,6 +218,7 @@ struct Wanted {
 };
 
 std::string shown(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";  // no JSON
   auto text = json(value).dump();
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text;
@@ -272,6 +273,9 @@ void Setting::check(const Config& config) const {
           (above ? "above " : "between ") + shown(least) + (above ? " and at most " : " and ") + shown(most);
     else if (least != none)
       bounds = (above ? "above " : "at least ") + shown(least);
+    if (!std::isfinite(value))
+      throw UsageError("[generate] " + std::string(name) + " must be " +
+                       (least != none ? "finite and " + bounds : bounds) + ", got " + shown(value));
     throw UsageError("[generate] " + std::string(name) + " must be " + bounds + ", got " + shown(value) +
                      std::string(advice));
   };

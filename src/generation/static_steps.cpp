@@ -76,6 +76,11 @@ void StaticSteps::make_room(const Prompt& prompt, int64_t held) {
   const int64_t source = has_source ? prompt.source_ids.size(1) + prompt.virtual_tokens : 0;
   const int64_t needed = std::max(prompt.cached() + guesses_, held + bucket_of(prompt, held).value_or(0));
   virtual_tokens_ = prompt.virtual_tokens;
+  // A program cannot put other buffers in the place of those that it is given.
+  if (const std::pair now(runner_.model->dtype(), runner_.model->device()); kind_ != now) {
+    if (held == 0) cache_ = nullptr;
+    kind_ = now;
+  }
   const bool fits = capacity_ >= needed && source_capacity_ >= source;
   if (!fits) {
     const auto larger = std::max(capacity_for(needed), doubles_ ? 2 * capacity_ : capacity_);
@@ -134,9 +139,10 @@ at::Tensor StaticSteps::resume(const Prompt& prompt, int64_t held) {
   return filled_up(program, ids, positions, *bucket).select(1, ids.size(1) - 1);
 }
 
-/// None where what is filled in would need positions that the model does not have, or has in another way.
+/// None where what is filled in would need positions that the model does not have, or has in another way, and
+/// where adapters would see it.
 std::optional<int64_t> StaticSteps::bucket_of(const Prompt& prompt, int64_t held) const {
-  if (prompt.source_ids.defined() || prompt.virtual_tokens > 0) return {};
+  if (prompt.source_ids.defined() || prompt.virtual_tokens > 0 || prompt.mixes_tokens) return {};
   const auto bucket = bucket_for(prompt.length() - held);
   for (const auto limit : {runner_.model->position_limit(), runner_.model->rotation_limit()})
     if (limit && held + bucket > *limit) return {};

@@ -61,8 +61,9 @@ class StaticSteps : public ResumableSteps {
   Runner runner_;
   bool doubles_;
   AdapterModelCall step_, check_;
-  std::map<int64_t, AdapterModelCall> prompts_;  ///< by the length they are filled up to
-  std::set<int64_t> prompts_seen_;               ///< by the present cache: those lengths, 0 for others
+  std::optional<std::pair<at::ScalarType, at::Device>> kind_;  ///< of the model when the cache was made
+  std::map<int64_t, AdapterModelCall> prompts_;                ///< by the length they are filled up to
+  std::set<int64_t> prompts_seen_;  ///< by the present cache: those lengths, 0 for others
   std::shared_ptr<KVCache> cache_;
   int64_t cache_batch_ = 0, capacity_ = 0, source_capacity_ = 0, guesses_ = 0, virtual_tokens_ = 0;
   /// [batch, capacity less virtual tokens]: what is not written yet the causal mask hides. Of an

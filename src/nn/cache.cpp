@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "graft/error.h"
+#include "nn/follow.h"
 #include "support/counted.h"
 #include "support/memory.h"
 
@@ -13,6 +14,13 @@ void check_held(int64_t seen, int64_t dropped) {
   if (dropped < 0 || dropped > seen)
     throw UsageError("[cache] the last " + std::to_string(dropped) + " tokens of " + std::to_string(seen) +
                      " cannot be dropped");
+}
+
+/// What no machine has room for, before anybody asks for it.
+void check_capacity(int64_t capacity) {
+  check_memory(sizeof(int64_t) * static_cast<double>(capacity),
+               "the mask alone of a static cache for " + std::to_string(capacity) + " tokens takes",
+               "give it a lower capacity");
 }
 
 /// For a layer's buffers of so many tokens, like these keys.
@@ -32,6 +40,8 @@ std::pair<at::Tensor, at::Tensor> GrowingCache::update(int64_t layer, const at::
                                                        const at::Tensor& values) {
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   auto& [held_keys, held_values] = layers_[layer];
+  nn::follow(held_keys, keys, /*given_to_program=*/false);
+  nn::follow(held_values, values, /*given_to_program=*/false);
   held_keys = held_keys.defined() ? at::cat({held_keys, keys}, 2) : keys;
   held_values = held_values.defined() ? at::cat({held_values, values}, 2) : values;
   return {held_keys, held_values};
@@ -72,6 +82,7 @@ StaticCache::StaticCache(int64_t capacity) : capacity_(capacity) {
   if (capacity < 1)
     throw UsageError("[cache] a static cache needs a capacity of at least 1, got " +
                      std::to_string(capacity));
+  check_capacity(capacity);
 }
 
 int64_t StaticCache::attended_length(int64_t new_tokens) const {
@@ -83,6 +94,7 @@ int64_t StaticCache::attended_length(int64_t new_tokens) const {
 
 at::Tensor StaticCache::seen_tensor(const at::Device& device) const {
   if (!position_.defined()) position_ = at::zeros({}, at::TensorOptions(at::kLong).device(device));
+  if (position_.device() != device) position_ = position_.to(device);
   return position_;
 }
 
@@ -90,6 +102,8 @@ std::pair<at::Tensor, at::Tensor> StaticCache::update(int64_t layer, const at::T
                                                       const at::Tensor& values) {
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   auto& [held_keys, held_values] = layers_[layer];
+  nn::follow(held_keys, keys, given_to_program_);
+  nn::follow(held_values, values, given_to_program_);
   if (!held_keys.defined()) {
     check_room(keys, capacity_);
     held_keys = at::zeros({keys.size(0), keys.size(1), capacity_, keys.size(3)}, keys.options());
@@ -153,6 +167,7 @@ std::shared_ptr<KVCache> StaticCache::visited(LeafVisitor& visitor, int64_t new_
     return shared_from_this();
   }
   auto copy = std::make_shared<StaticCache>(*this);
+  copy->given_to_program_ = true;
   visitor.tensor(copy->position_);
   for (auto& [keys, values] : copy->layers_) visit_leaves(visitor, keys, values);
   visitor.afterwards([self = std::static_pointer_cast<StaticCache>(shared_from_this()), new_tokens] {
@@ -168,6 +183,7 @@ EncoderDecoderCache::EncoderDecoderCache(int64_t capacity, int64_t source_capaci
   if (source_capacity < 1)
     throw UsageError("[cache] a static cache needs room for at least 1 token of the encoder's, got " +
                      std::to_string(source_capacity));
+  check_capacity(source_capacity);
 }
 
 std::pair<at::Tensor, at::Tensor> EncoderDecoderCache::encoder(int64_t layer) const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "graft/error.h"
+#include "nn/follow.h"
+#include "support/memory.h"
 
 namespace graft::nn {
 
@@ -58,6 +60,13 @@ void RowCache::keep(int64_t layer, int64_t row, const at::Tensor& keys, const at
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(layer + 1);
   auto& [held_keys, held_values] = layers_[layer];
   for (const auto& [held, own] : {std::pair(&held_keys, &keys), {&held_values, &values}}) {
+    follow(*held, *own, given_to_program_);
+    if (!held->defined() && own->is_cpu())
+      check_memory(2.0 * static_cast<double>(own->size(1) * own->size(3) * own->element_size()) *
+                       static_cast<double>(rows_) * static_cast<double>(capacity_),
+                   "in each layer room for " + std::to_string(rows_) + " rows of " +
+                       std::to_string(capacity_) + " tokens takes",
+                   "lower the rows or the capacity");
     if (!held->defined()) *held = at::zeros({rows_ * own->size(1) * capacity_, own->size(3)}, own->options());
     const auto mine = by_row(*held).select(0, row);
     mine.slice(1, 0, own->size(2)).copy_(own->select(0, 0));
@@ -93,6 +102,8 @@ void RowCache::write(at::Tensor& held, const at::Tensor& added) const {
 std::pair<at::Tensor, at::Tensor> RowCache::update(int64_t layer, const at::Tensor& keys,
                                                    const at::Tensor& values) {
   auto& [held_keys, held_values] = layers_.at(static_cast<size_t>(layer));
+  follow(held_keys, keys, given_to_program_);
+  follow(held_values, values, given_to_program_);
   write(held_keys, keys);
   write(held_values, values);
   return {by_row(held_keys).slice(2, 0, attended_), by_row(held_values).slice(2, 0, attended_)};
@@ -101,6 +112,12 @@ std::pair<at::Tensor, at::Tensor> RowCache::update(int64_t layer, const at::Tens
 void RowCache::reset() {
   for (auto& [keys, values] : layers_)
     if (keys.defined()) keys.zero_(), values.zero_();
+}
+
+void RowCache::cast(at::ScalarType from, at::ScalarType to, const at::Device& device) {
+  for (auto& [keys, values] : layers_)
+    for (auto* held : {&keys, &values})
+      if (held->defined()) *held = held->to(device, held->scalar_type() == from ? to : held->scalar_type());
 }
 
 void RowCache::drop_last(int64_t /*tokens*/) {
@@ -118,6 +135,7 @@ std::shared_ptr<KVCache> RowCache::visited(LeafVisitor& visitor, int64_t new_tok
   visitor.fixed(attended_);
   visitor.fixed(static_cast<int64_t>(layers_.size()));
   auto copy = std::make_shared<RowCache>(*this);
+  copy->given_to_program_ = true;
   visitor.tensor(copy->columns_);
   for (auto& [keys, values] : copy->layers_) visit_leaves(visitor, keys, values);
   return copy;

@@ -17,6 +17,9 @@ class RowCache : public KVCache {
   /// at. Columns past a row's tokens are hidden by the causal mask.
   void place(const std::vector<int64_t>& columns, int64_t attended, const at::Device& device);
 
+  /// For a model that was moved to this device, or cast: what is held in its dtype of before is cast, too.
+  void cast(at::ScalarType from, at::ScalarType to, const at::Device& device);
+
   std::pair<at::Tensor, at::Tensor> update(int64_t layer, const at::Tensor& keys,
                                            const at::Tensor& values) override;
   void advance(int64_t) override {}
@@ -43,6 +46,7 @@ class RowCache : public KVCache {
   std::vector<std::pair<at::Tensor, at::Tensor>> layers_;
   int64_t rows_, capacity_, attended_ = 0, longest_ = 0;
   at::Tensor columns_;
+  bool given_to_program_ = false;
 };
 
 }  // namespace graft::nn

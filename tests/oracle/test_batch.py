@@ -106,3 +106,21 @@ def test_an_alora_works_where_it_was_called(checkpoints, tmp_path, tmp_path_fact
         requests[number]["input_ids"][start : start + len(CALL)] = CALL
     planned = plan(requests)
     check(ours(saved[0].checkpoint.folder, planned, tmp_path, *(f"{name}={one.folder}" for name, one in zip(names, saved))), planned, model)
+
+
+def test_lilys_rows_are_apart(checkpoints, tmp_path, tmp_path_factory):
+    """Its router is a mean over the tokens of a call: several requests in one step had one mean, and disturbed each other."""
+    names = ["lily-llama", "lora-llama"]
+    saved = [make_adapter(BY_NAME[name], checkpoints(BY_NAME[name].model), tmp_path_factory.mktemp("adapter")) for name in names]
+    requests = [request(1, 5, 12, adapter=names[0]), request(2, 7, 12, adapter=names[0]), request(1, 5, 12, adapter=names[1]), request(2, 9, 8, after=2, adapter=names[0]),
+                request(3, 4, 9), request(1, 5, 12, after=5, adapter=names[0])]
+    planned = plan(requests)
+    got = ours(saved[0].checkpoint.folder, planned, tmp_path, *(f"{name}={one.folder}" for name, one in zip(names, saved)))
+    for name, one in zip(names, saved):  # PEFT takes names for rows of LoRA's family only: each adapter by itself
+        model = one.model(trainable=False)
+        mine = [number for number, each in enumerate(requests) if each.get("adapter") == name]
+        for number in mine:
+            new = requests[number]["config"]["max_new_tokens"]
+            ids = torch.tensor([requests[number]["input_ids"]])
+            want = theirs(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, new, eos_token_id=None)[0]
+            assert torch.equal(got[str(number)], want), f"request {number} ({name})"

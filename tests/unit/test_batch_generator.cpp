@@ -15,6 +15,7 @@ namespace graft {
 namespace {
 using testing_tools::one_row;
 using testing_tools::tiny_decoder;
+using testing_tools::tiny_lily;
 using testing_tools::tiny_prompt;
 using testing_tools::tokens_in;
 using Ids = std::vector<int64_t>;
@@ -272,6 +273,145 @@ TEST(Batch, EachRowHasItsAdapter) {
   EXPECT_EQ(results.tokens, want);
   EXPECT_EQ(counters().graphs, graphs);
   EXPECT_EQ(counters().recompiles, 0);
+}
+
+// Lily's router is a mean over the tokens of a call, in which the rows of several requests were one.
+TEST(Batch, RowsOfWhoLooksAtAllTokensAreApart) {
+  const auto peft = tiny_lily();
+  for (const auto& compile : {CompileOptions(), CompileOptions{.backend = Backend::eager}}) {
+    BatchGenerator batch(peft, {.rows = 3, .capacity = 32, .buckets = {32}, .compile = compile});
+    Results results;
+    std::map<int64_t, Ids> want;
+    const GenerationConfig config{.max_new_tokens = 10};
+    int64_t length = 4;
+    for (const auto* name : {"lily", "lily", "lora", "lily", "__base__", "lily"}) {
+      const auto prompt = tiny_prompt(++length, 1);
+      const auto made =
+          generate(*peft, {.input_ids = one_row(prompt)}, config, {.adapter_names = {name}}).slice(1, length);
+      want[batch.submit(
+          {.input_ids = prompt, .config = config, .adapter_name = name, .on_token = results.listener()})] =
+          tokens_in(made);
+    }
+    finish_all(batch);
+    EXPECT_EQ(results.tokens, want);
+  }
+}
+
+TEST(Batch, RequestsForDisabledAdaptersAreTheBase) {
+  const auto peft = with_adapters({"de"});
+  BatchGenerator batch(peft, {.rows = 2, .capacity = 32, .buckets = {32}});
+  const auto prompt = tiny_prompt(6, 1);
+  const GenerationConfig config{.max_new_tokens = 8};
+  const auto run = [&] {
+    Results results;
+    for (int i = 0; i < 2; ++i)
+      batch.submit(
+          {.input_ids = prompt, .config = config, .adapter_name = "de", .on_token = results.listener()});
+    finish_all(batch);
+    EXPECT_EQ(results.tokens.begin()->second, results.tokens.rbegin()->second);
+    return results.tokens.begin()->second;
+  };
+  const auto base = alone(*tiny_decoder("llama"), {.input_ids = prompt, .config = config}), adapted = run();
+  EXPECT_NE(adapted, base);
+  {
+    const auto off = peft->disable_adapter();
+    EXPECT_EQ(run(), base);
+  }
+  EXPECT_EQ(run(), adapted);
+}
+
+// Two requests whose callbacks did this ran for ever.
+TEST(Batch, AStepInsideAStepIsAnError) {
+  const auto model = tiny_decoder("llama");
+  BatchGenerator batch(model, eager(2));
+  Results results;
+  std::vector<std::string> said;
+  const GenerationConfig config{.max_new_tokens = 3};
+  const auto again = [&](auto nested) {
+    batch.submit({.input_ids = {4, 5},
+                  .config = config,
+                  .on_token =
+                      [nested](const BatchToken&) {
+                        nested();
+                        return true;
+                      },
+                  .on_error =
+                      [&](const std::exception_ptr& why) {
+                        try {
+                          std::rethrow_exception(why);
+                        } catch (const UsageError& error) {
+                          said.emplace_back(error.what());
+                        }
+                      }});
+  };
+  again([&] { batch.step(); });
+  again([&] { batch.step(); });
+  again([&] { batch.warm_up(); });
+  const auto other =
+      batch.submit({.input_ids = tiny_prompt(4, 1), .config = config, .on_token = results.listener()});
+  finish_all(batch);
+  ASSERT_EQ(said.size(), 3);
+  EXPECT_NE(said[0].find("[batch] step()"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("[batch] step()"), std::string::npos) << said[1];
+  EXPECT_NE(said[2].find("[batch] warm_up()"), std::string::npos) << said[2];
+  EXPECT_EQ(results.tokens.at(other), alone(*model, {.input_ids = tiny_prompt(4, 1), .config = config}));
+  EXPECT_TRUE(batch.idle());
+}
+
+// Beyond memory the allocator's own error came, or none, and the program was ended.
+TEST(Batch, WhatFitsNoMemoryIsAnErrorAtOnce) {
+  const auto model = tiny_decoder("llama");
+  for (const auto& [rows, capacity] : {std::pair<int64_t, int64_t>{1'000'000, 1'000'000},
+                                       {int64_t{1} << 40, int64_t{1} << 40},
+                                       {int64_t{1} << 40, 1},
+                                       {INT64_MAX, 1},
+                                       {1, INT64_MAX},
+                                       {int64_t{1} << 32, INT32_MAX}})
+    EXPECT_THROW(BatchGenerator(model, eager(rows, capacity)), UsageError) << rows << " of " << capacity;
+}
+
+// What the rows had read had the model's old dtype, and every later step failed.
+TEST(Batch, FollowsAModelThatIsCast) {
+  const auto model = tiny_decoder("llama");
+  for (const auto& compile : {CompileOptions(), CompileOptions{.backend = Backend::eager}}) {
+    BatchGenerator batch(model, {.rows = 2, .capacity = 32, .buckets = {32}, .compile = compile});
+    const BatchRequest request{.input_ids = tiny_prompt(5, 1), .config = {.max_new_tokens = 9}};
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kFloat}) {
+      model->to(dtype);
+      Results results;
+      auto told = request;
+      told.on_token = results.listener();
+      const auto id = batch.submit(told);
+      finish_all(batch);
+      EXPECT_EQ(results.tokens.at(id), alone(*model, request)) << dtype;
+    }
+    // While a row is at work, too: it goes on from what it has read.
+    Results results;
+    auto told = request;
+    told.on_token = results.listener();
+    const auto first = batch.submit(told);
+    batch.step();
+    model->to(at::kDouble);
+    const auto second = batch.submit(told);
+    finish_all(batch);
+    const auto want = alone(*model, request);
+    EXPECT_EQ(results.tokens.at(first), want);
+    EXPECT_EQ(results.tokens.at(second), want);
+    model->to(at::kFloat);
+  }
+}
+
+TEST(Batch, WrongUseIsAnError) {
+  EXPECT_THROW(BatchGenerator(std::shared_ptr<PreTrainedModel>(), eager(1)), UsageError);
+  EXPECT_THROW(BatchGenerator(std::shared_ptr<PeftModel>(), eager(1)), UsageError);
+  BatchGenerator one(tiny_decoder("llama"), eager(1));
+  BatchGenerator other(std::move(one));
+  EXPECT_TRUE(other.idle());
+  EXPECT_THROW(one.idle(), UsageError);  // NOLINT(bugprone-use-after-move)
+  EXPECT_THROW(one.step(), UsageError);
+  EXPECT_THROW(one.submit({.input_ids = {4}}), UsageError);
+  EXPECT_THROW(one.cancel(1), UsageError);
+  EXPECT_THROW(one.warm_up(), UsageError);
 }
 
 TEST(Batch, ARequestWhoseAdapterIsGoneFails) {

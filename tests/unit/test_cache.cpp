@@ -170,6 +170,56 @@ TEST(StaticCache, FirstCallMakesBuffersAndRunsEagerly) {
   EXPECT_EQ(counters().graphs, 1);
 }
 
+TEST(StaticCache, WhatFitsNoMemoryIsAnErrorAtOnce) {
+  for (const auto capacity : {int64_t{1} << 50, INT64_MAX}) {
+    EXPECT_THROW(StaticCache{capacity}, UsageError);
+    EXPECT_THROW(EncoderDecoderCache(capacity, 4), UsageError);
+    EXPECT_THROW(EncoderDecoderCache(4, capacity), UsageError);
+  }
+}
+
+/// What is held follows the model's dtype: index_copy_ and cat refused the two together.
+TEST(Caches, FollowAModelThatIsCast) {
+  const at::NoGradGuard no_grad;
+  const auto step = [](KVCache& cache, const at::Tensor& x) {
+    const auto [keys, values] = cache.update(0, x, x);
+    cache.advance(x.size(2));
+    EXPECT_EQ(keys.scalar_type(), x.scalar_type());
+    EXPECT_EQ(values.scalar_type(), x.scalar_type());
+    return keys.flatten().slice(0, 0, cache.seen()).to(at::kFloat);
+  };
+  StaticCache fixed(6);
+  GrowingCache growing;
+  for (KVCache* cache : {static_cast<KVCache*>(&fixed), static_cast<KVCache*>(&growing)}) {
+    step(*cache, tokens(1, 2));
+    EXPECT_TRUE(torch::equal(step(*cache, tokens(7, 1).to(at::kDouble)), torch::tensor({1.f, 2.f, 7.f})));
+    EXPECT_TRUE(
+        torch::equal(step(*cache, tokens(8, 1).to(at::kBFloat16)), torch::tensor({1.f, 2.f, 7.f, 8.f})));
+    cache->reset();
+    EXPECT_TRUE(torch::equal(step(*cache, tokens(3, 2)), torch::tensor({3.f, 4.f})));
+  }
+}
+
+/// A program is given the buffers, and cannot put others in their place: the message says what can.
+TEST(Caches, AProgramRefusesWhatHasAnotherDtype) {
+  const at::NoGradGuard no_grad;
+  auto dtype = at::kFloat;
+  const auto model = [&](const ModelInputs& inputs) {
+    const auto x = inputs.input_ids.to(dtype).view({1, 1, -1, 1});
+    auto [keys, values] = inputs.past_key_values->update(0, x, x);
+    inputs.past_key_values->advance(x.size(2));
+    return ModelOutput{.logits = keys + values};
+  };
+  const auto cache = std::make_shared<StaticCache>(6);
+  model({.input_ids = ids(1, 2), .past_key_values = cache});
+  dtype = at::kDouble;
+  const auto fast = compile(model, {.fullgraph = true});
+  EXPECT_THROW(fast({.input_ids = ids(3, 1), .past_key_values = cache}), UsageError);
+  EXPECT_EQ(cache->seen(), 2);
+  model({.input_ids = ids(3, 1), .past_key_values = cache});
+  EXPECT_EQ(fast({.input_ids = ids(4, 1), .past_key_values = cache}).logits.flatten()[2].item<double>(), 6.);
+}
+
 /// A program for a call without a cache was taken for one with a cache: the guards did not see the
 /// difference.
 TEST(GrowingCache, IsNeverServedByAProgramWithoutOne) {

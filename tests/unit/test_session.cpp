@@ -175,6 +175,82 @@ TEST(Session, ReadAgainForAnotherTask) {
   }
 }
 
+// Lily's router is a mean over the tokens of a call: with a part of them read before, other tokens came.
+TEST(Session, ReadsAllAgainForWhoLooksAtAllTokens) {
+  const auto peft = tiny_lily();
+  for (const bool compiled : {false, true}) {
+    Session session(peft, compiled ? std::optional(CompileOptions{.fullgraph = true}) : std::nullopt);
+    const GenerationConfig config{.max_new_tokens = 5};
+    Ids text = tiny_prompt(6, 1);
+    for (int turn = 0; turn < 4; ++turn) {
+      const auto got = session.generate({.input_ids = one_row(text)}, config);
+      EXPECT_TRUE(at::equal(got, generate(*peft, {.input_ids = one_row(text)}, config))) << turn;
+      EXPECT_EQ(session.tokens_read(), static_cast<int64_t>(text.size()));
+      text = tokens_in(got);
+    }
+    // Another adapter goes on from what it has read.
+    for (const int64_t read : {static_cast<int64_t>(text.size()), int64_t{1}}) {
+      session.generate({.input_ids = one_row(text)}, config, {.adapter_names = {"lora"}});
+      EXPECT_EQ(session.tokens_read(), read);
+    }
+  }
+}
+
+// PEFT has the base then, and so has a call without names.
+TEST(Session, AdapterNamesOfDisabledAdaptersAreTheBase) {
+  const auto peft = tiny_lily();
+  Session session(peft);
+  const GenerationConfig config{.max_new_tokens = 6};
+  const ModelInputs prompt{.input_ids = one_row(tiny_prompt(6, 1))};
+  const GenerateCall lora{.adapter_names = {"lora"}};
+  const auto base = generate(*tiny_decoder("llama"), prompt, config),
+             adapted = session.generate(prompt, config, lora);
+  EXPECT_FALSE(at::equal(adapted, base));
+  {
+    const auto off = peft->disable_adapter();
+    EXPECT_TRUE(at::equal(session.generate(prompt, config, lora), base));
+    EXPECT_EQ(session.tokens_read(), 6) << "the adapter had read it";
+    EXPECT_TRUE(at::equal(session.generate(prompt, config), base));
+    EXPECT_EQ(session.tokens_read(), 1);
+  }
+  EXPECT_TRUE(at::equal(session.generate(prompt, config, lora), adapted));
+  EXPECT_EQ(session.tokens_read(), 1);
+}
+
+TEST(Session, FollowsAModelThatIsCast) {
+  const auto model = tiny_decoder("llama");
+  for (const bool compiled : {false, true}) {
+    Session session(model, compiled ? std::optional(CompileOptions{.fullgraph = true}) : std::nullopt);
+    const GenerationConfig config{.max_new_tokens = 4};
+    const ModelInputs prompt{.input_ids = one_row(tiny_prompt(6, 1))};
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kFloat}) {
+      model->to(dtype);
+      for (int again = 0; again < 2; ++again)
+        EXPECT_TRUE(at::equal(session.generate(prompt, config), generate(*model, prompt, config)));
+    }
+  }
+}
+
+TEST(Session, WrongUseIsAnError) {
+  EXPECT_THROW(Session(std::shared_ptr<PreTrainedModel>()), UsageError);
+  EXPECT_THROW(Session(std::shared_ptr<PeftModel>()), UsageError);
+  const auto model = tiny_decoder("llama");
+  const ModelInputs prompt{.input_ids = one_row(tiny_prompt(4, 1))};
+  Session one(model);
+  EXPECT_THROW(one.generate(prompt, {},
+                            {.on_tokens =
+                                 [&](const Ids&) {
+                                   one.generate(prompt, {});
+                                   return true;
+                                 }}),
+               UsageError);
+  Session other(std::move(one));
+  EXPECT_NO_THROW(other.generate(prompt, {}));
+  EXPECT_THROW(one.generate(prompt, {}), UsageError);  // NOLINT(bugprone-use-after-move)
+  EXPECT_THROW(one.tokens_read(), UsageError);
+  EXPECT_THROW(one.forget(), UsageError);
+}
+
 TEST(Session, RefusesWhatIsNoOneText) {
   const auto model = tiny_decoder("llama");
   Session session(model);

@@ -45,6 +45,20 @@ inline std::shared_ptr<PreTrainedModel> tiny_decoder(const std::string& type, ui
   return model;
 }
 
+/// A Llama with Lily, "lily", and LoRA, "lora", both strong; Lily's router looks at all tokens of a call.
+inline std::shared_ptr<PeftModel> tiny_lily() {
+  auto peft = std::make_shared<PeftModel>(tiny_decoder("llama"));
+  const std::vector<std::string> targets{"q_proj", "v_proj", "down_proj"};
+  peft->add_adapter("lily", LilyConfig{.r = 4, .num_B = 3, .target_modules = targets});
+  peft->add_adapter("lora", LoraConfig{.r = 3, .target_modules = targets});
+  const at::NoGradGuard no_grad;
+  for (const auto* name : {"lily", "lora"})
+    for (const auto& [key, tensor] : peft->trainable_tensors(name))
+      tensor.add_(at::randn(tensor.sizes()) * (name[1] == 'i' ? 1.0 : 0.3));
+  peft->eval();
+  return peft;
+}
+
 /// Tokens that come again, so that there is something to look up.
 inline std::vector<int64_t> tiny_prompt(int64_t length, uint64_t seed) {
   at::manual_seed(seed);

@@ -126,7 +126,10 @@ class LilyPart : public Part {
   at::Tensor forward(const at::Tensor& x, const Next& next, const Gate& gate) override {
     const auto hidden = at::linear(cast_to(gate.part(x), A_), A_);
     const auto wanted = gate.mean(at::softmax(at::linear(hidden, router_), -1));
-    const auto B = at::matmul(wanted.unsqueeze(0), B_.view({router_.size(0), -1})).view({A_.size(0), -1});
+    const auto each = B_.view({router_.size(0), -1});
+    const auto B = wanted.dim() == 1
+                       ? at::matmul(wanted.unsqueeze(0), each).view({A_.size(0), -1})
+                       : at::matmul(wanted, each).view({wanted.size(0), A_.size(0), -1});  // one for each row
     return gate.add(next(x), at::matmul(hidden, B) * scaling_);
   }
 
@@ -178,6 +181,7 @@ Method lily_method() {
                        TensorSource& source) -> std::shared_ptr<Shared> {
             return std::make_shared<LilyHalves>(config, layers, source);
           },
+          .mixes_tokens = true,
           .data_fields = {"scaling", "init_weights"}};
 }
 
