@@ -72,6 +72,9 @@ class PreparedModel<M, R(Args...)> {
   PreparedModel(std::shared_ptr<M> module, const std::shared_ptr<detail::AcceleratorState>& state,
                 const CompileOptions& options)
       : module_(std::move(module)), call_(compile(function(module_, state), options, {module_})) {}
+  // As in all of this header a copy is the same thing once more, and a move is a copy: nothing is left empty.
+  PreparedModel(const PreparedModel&) = default;
+  PreparedModel& operator=(const PreparedModel&) = default;
 
   R operator()(Args... args) const { return call_(std::forward<Args>(args)...); }
   const std::shared_ptr<M>& module() const { return module_; }
@@ -97,6 +100,8 @@ class PreparedOptimizer {
  public:
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                     std::shared_ptr<detail::AcceleratorState> state);
+  PreparedOptimizer(const PreparedOptimizer&) = default;
+  PreparedOptimizer& operator=(const PreparedOptimizer&) = default;
   /// Nothing while gradients are accumulated; nothing, too, where one of float16 overflowed.
   void step();
   void zero_grad();
@@ -114,6 +119,8 @@ class PreparedScheduler {
  public:
   PreparedScheduler(std::shared_ptr<detail::CountedScheduler> scheduler,
                     std::shared_ptr<detail::AcceleratorState> state);
+  PreparedScheduler(const PreparedScheduler&) = default;
+  PreparedScheduler& operator=(const PreparedScheduler&) = default;
   void step();
 
  private:
@@ -125,6 +132,8 @@ class PreparedScheduler {
 class PreparedData {
  public:
   PreparedData(std::shared_ptr<const TrainingData> data, std::shared_ptr<detail::AcceleratorState> state);
+  PreparedData(const PreparedData&) = default;
+  PreparedData& operator=(const PreparedData&) = default;
   int64_t batches() const { return data_->batches(); }
   /// With the last of an epoch the accumulated gradients are used, however few batches they are of.
   ModelInputs batch(int64_t epoch, int64_t index) const;
@@ -137,6 +146,8 @@ class PreparedData {
 class Accelerator {
  public:
   explicit Accelerator(const AcceleratorOptions& options = {});
+  Accelerator(const Accelerator&) = default;
+  Accelerator& operator=(const Accelerator&) = default;
 
   int process_index() const;
   int num_processes() const;
@@ -175,8 +186,8 @@ class Accelerator {
     return model.module();
   }
 
-  /// Adds the gradients of `loss` over the number of accumulated batches; those of all processes become
-  /// their mean with the last of these.
+  /// Adds the gradients of `loss`, one number, over the number of accumulated batches; those of all processes
+  /// become their mean with the last of these.
   void backward(const at::Tensor& loss);
   /// One batch of a step: whether it is the last decides what the optimizer does.
   template <class Body>
@@ -204,7 +215,8 @@ class Accelerator {
   void print(const std::string& text) const;
 
   /// Models, optimizers, schedulers, loss scale and random numbers of what was prepared, in a folder that is
-  /// there only when all of it is. load_state() is for objects prepared in the same order.
+  /// there only when all of it is. load_state() is for objects prepared in the same order. A PeftModel's
+  /// adapters go by their names: it has to have the same ones, loaded in any order.
   void save_state(const std::filesystem::path& dir) const;
   void load_state(const std::filesystem::path& dir);
 

@@ -10,10 +10,13 @@
 // optimizers do with all parameters of a module: one that is frozen later is left alone and keeps its state,
 // one that is unfrozen joins with a state of its own. Each such set is compiled once. The learning rate is
 // data: changing it compiles nothing.
+//
+// Numbers that torch's optimizers refuse (a negative learning rate, a beta of 1) are a UsageError here, too.
 #pragma once
 #include <variant>
 
 #include "graft/compile.h"
+#include "graft/error.h"
 
 namespace graft {
 
@@ -85,7 +88,12 @@ class CompiledStep<at::Tensor(Args...)> {
                std::function<at::Tensor(Args...)> loss, const OptimizerConfig& optimizer,
                const StepOptions& options)
       : loss_(std::move(loss)),
-        core_(std::make_shared<detail::CompiledTrainingStep>(std::move(modules), optimizer, options)) {}
+        core_(std::make_shared<detail::CompiledTrainingStep>(std::move(modules), optimizer, options)) {
+    if (!loss_) throw UsageError("[compile_step] the loss function is empty: give one that can be called");
+  }
+  // A copy is the same step once more, and a move is a copy: nothing is left empty.
+  CompiledStep(const CompiledStep&) = default;
+  CompiledStep& operator=(const CompiledStep&) = default;
 
   /// One step; gives the loss before it. Not from several threads at once: it changes the parameters.
   at::Tensor operator()(Args... args) {
@@ -137,7 +145,7 @@ auto compile_step(const std::shared_ptr<M>& module, F loss, const OptimizerConfi
 template <class M, class F>
 auto compile_step(const torch::nn::ModuleHolder<M>& module, F loss, const OptimizerConfig& optimizer,
                   const StepOptions& options = {}) {
-  return compile_step(module.ptr(), std::move(loss), optimizer, options);
+  return compile_step(module.is_empty() ? nullptr : module.ptr(), std::move(loss), optimizer, options);
 }
 
 /// A module that is a variable: it has to live as long as what comes back.

@@ -81,6 +81,9 @@ class TrainingData {
   /// The same for the same numbers, always. Without labels a language model is trained on its inputs. Where
   /// several processes train together, this is the batch of all of them.
   virtual ModelInputs batch(int64_t epoch, int64_t index) const = 0;
+  /// What tells these data from others, whatever it is made of: it is kept with checkpoints, and a run that
+  /// is resumed on other data says so. Empty: it looks at the first batch only.
+  virtual std::string fingerprint() const { return {}; }
 };
 
 /// A safetensors file of inputs with one dimension more than a model takes, batches along the first:
@@ -204,7 +207,8 @@ struct BaseMemory {
 
 class Trainer {
  public:
-  /// Trains the active adapters.
+  /// Trains the active adapters: those that are active, and not merged, when train() begins. To change them
+  /// during a run, so that other tensors are in training, is a UsageError.
   Trainer(std::shared_ptr<PeftModel> model, TrainingArguments arguments,
           std::shared_ptr<const TrainingData> data);
   /// Trains all parameters that require a gradient.
@@ -235,6 +239,7 @@ class Trainer {
 
  private:
   struct Impl;
+  Impl& impl() const;  ///< UsageError for a trainer that was moved from
   std::unique_ptr<Impl> impl_;
 };
 

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "capture/module_tree.h"
 #include "compiler/options.h"
+#include "support/counted.h"
+#include "support/given.h"
 
 namespace graft::detail {
 namespace {
@@ -74,6 +77,44 @@ concept HasBetas = requires(const How& how) { how.beta1; };
 /// takes.
 bool can_be_trained(const at::Tensor& parameter) { return parameter.requires_grad() && parameter.is_leaf(); }
 
+/// What torch's optimizers refuse when they are made.
+void check_number(const char* name, double value, double below = std::numeric_limits<double>::infinity()) {
+  if (value >= 0 && value < below) return;
+  throw UsageError("[compile_step] " + std::string(name) + " must be " +
+                   (std::isinf(below) ? "a number from 0" : "at least 0 and below 1") + ", got " +
+                   shown(value));
+}
+
+void check_numbers(const OptimizerConfig& optimizer, const StepOptions& options) {
+  std::visit(
+      [](const auto& how) {
+        check_number("lr", how.lr);
+        check_number("weight_decay", how.weight_decay);
+        if constexpr (HasBetas<std::decay_t<decltype(how)>>) {
+          check_number("beta1", how.beta1, 1);
+          check_number("beta2", how.beta2, 1);
+          check_number("eps", how.eps);
+        } else {
+          check_number("momentum", how.momentum);
+          if (!std::isfinite(how.dampening))
+            throw UsageError("[compile_step] dampening must be a number, got " + shown(how.dampening));
+          if (how.nesterov && (how.momentum <= 0 || how.dampening != 0))
+            throw UsageError("[compile_step] SGD with nesterov needs a momentum above 0, and dampening = 0");
+        }
+      },
+      optimizer);
+  // Infinity only measures the norm.
+  if (!(options.max_grad_norm >= 0))
+    throw UsageError("[compile_step] max_grad_norm must be at least 0 (0: no clipping), got " +
+                     shown(options.max_grad_norm));
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> all_given(
+    std::vector<std::shared_ptr<torch::nn::Module>> modules) {
+  for (const auto& module : modules) given(module, "[compile_step] the module");
+  return modules;
+}
+
 /// Which of the parameters one step trains, and with which of the sets of numbers: a parameter that was
 /// frozen for a while has done fewer steps than others, and Adam's corrections are of its own.
 struct Selection {
@@ -109,14 +150,12 @@ struct CompiledTrainingStep::Impl {
 
   Impl(std::vector<std::shared_ptr<torch::nn::Module>> all, const OptimizerConfig& how,
        const StepOptions& step)
-      : modules(all),
+      : modules(all_given(all)),
         optimizer(how),
         options(
             step),  // It writes into its parameters, and goes backward: to watch one takes twice its memory.
         core(std::move(all), unreplayed(step.compile)) {
-    if (const auto* sgd = std::get_if<SGD>(&optimizer);
-        sgd && sgd->nesterov && (sgd->momentum <= 0 || sgd->dampening != 0))
-      throw UsageError("[compile_step] SGD with nesterov needs a momentum above 0, and dampening = 0");
+    check_numbers(optimizer, options);
     find_trained();
     if (trained.empty())
       throw UsageError(
@@ -311,9 +350,14 @@ at::Tensor CompiledTrainingStep::run(const FlatArguments& arguments,
 }
 
 double CompiledTrainingStep::lr() const { return impl_->lr(); }
-void CompiledTrainingStep::set_lr(double lr) { impl_->lr() = lr; }
+void CompiledTrainingStep::set_lr(double lr) {
+  check_number("lr", lr);
+  impl_->lr() = lr;
+}
 int64_t CompiledTrainingStep::steps() const { return impl_->steps; }
 void CompiledTrainingStep::set_steps(int64_t steps) {
+  if (steps < 0)
+    throw UsageError("[compile_step] set_steps() takes a number of steps, got " + std::to_string(steps));
   impl_->steps = steps;
   for (auto& t : impl_->trained) t.steps.fill_(steps);
 }

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
+#include <set>
 
 #include "distributed/connected.h"
 #include "graft/error.h"
 #include "graft/safetensors.h"
+#include "nn/weighted.h"
+#include "support/given.h"
 #include "train/batches.h"
 #include "train/precision.h"
 #include "train/random_state.h"
@@ -73,11 +77,56 @@ std::string numbered(const char* name, size_t i, const char* ending) {
   return name + (i == 0 ? std::string() : "_" + std::to_string(i)) + ending;
 }
 
-NamedTensors tensors_of(const torch::nn::Module& module) {
+/// The PeftModels in a tree, by what the paths of their tensors start with.
+std::map<std::string, PeftModel*> peft_models_in(torch::nn::Module& root) {
+  std::map<std::string, PeftModel*> found;
+  for (const auto& item : root.named_modules("", /*include_self=*/false))
+    if (auto* peft = dynamic_cast<PeftModel*>(item.value().get())) found.emplace(item.key() + ".", peft);
+  if (auto* peft = dynamic_cast<PeftModel*>(&root)) found.emplace("", peft);
+  return found;
+}
+
+/// An adapter's tensors lie in the tree by the number of its slot, which is of the order in which adapters
+/// came and went. Here they have the adapter's name instead.
+NamedTensors tensors_of(torch::nn::Module& module) {
+  const auto peft_models = peft_models_in(module);
+  const auto is_adapters = [&](const std::string& path) {
+    return std::any_of(peft_models.begin(), peft_models.end(), [&](const auto& each) {
+      return path.starts_with(each.first) &&
+             (nn::is_wrapped_path(path) || path.compare(each.first.size(), 1, "@") == 0);
+    });
+  };
   NamedTensors all;
-  for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) all.emplace_back(item.key(), item.value());
+  const auto add = [&](const auto& items) {
+    for (const auto& item : items)
+      if (item.value().defined() && !is_adapters(item.key())) all.emplace_back(item.key(), item.value());
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  for (const auto& [path, peft] : peft_models) {
+    auto names = peft->adapter_names();
+    std::sort(names.begin(), names.end());  // the same order on all processes
+    for (const auto& name : names)
+      for (const auto& [place, tensor] : peft->tensors_by_place(name))
+        all.emplace_back(path + "@adapter." + name + ":" + place, tensor);
+  }
   return all;
+}
+
+/// FormatError unless the file holds these tensors and no others.
+void check_holds(const SafetensorsFile& file, const NamedTensors& tensors) {
+  const auto refuse = [&](const std::string& name, const std::string& what) {
+    throw FormatError("[accelerator] " + file.path().string() + " is not of this model: \"" + name + "\" " +
+                      what + ". Prepare the model as it was saved, with the same adapters");
+  };
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : tensors) {
+    known.insert(name);
+    if (!file.contains(name)) refuse(name, "is missing");
+    if (file.tensor(name).sizes() != tensor.sizes()) refuse(name, "has another shape");
+  }
+  for (const auto& name : file.names())
+    if (!known.contains(name)) refuse(name, "is in it, and not in the model");
 }
 
 std::optional<at::ScalarType> dtype_of(const std::string& mixed_precision) {
@@ -105,7 +154,7 @@ void detail::ToFloat::tensor(at::Tensor& tensor) {
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                      std::shared_ptr<detail::AcceleratorState> state)
-    : optimizer_(std::move(optimizer)), state_(std::move(state)) {}
+    : optimizer_(given(std::move(optimizer), "[accelerator] the optimizer")), state_(std::move(state)) {}
 
 void PreparedOptimizer::step() {
   if (!state_->sync) return;
@@ -129,7 +178,7 @@ void PreparedScheduler::step() {
 
 PreparedData::PreparedData(std::shared_ptr<const TrainingData> data,
                            std::shared_ptr<detail::AcceleratorState> state)
-    : data_(std::move(data)), state_(std::move(state)) {}
+    : data_(given(std::move(data), "[accelerator] the data")), state_(std::move(state)) {}
 
 ModelInputs PreparedData::batch(int64_t epoch, int64_t index) const {
   const bool last = index + 1 == data_->batches();
@@ -154,19 +203,19 @@ int Accelerator::process_index() const { return state_->group->rank(); }
 int Accelerator::num_processes() const { return state_->group->size(); }
 
 void Accelerator::add_module(const std::shared_ptr<torch::nn::Module>& module) {
-  state_->modules.push_back(module);
+  state_->modules.push_back(given(module, "[accelerator] the model"));
   state_->sum.reset();
   for (const auto& [name, tensor] : tensors_of(*module)) state_->group->broadcast(tensor, 0);
 }
 
 void Accelerator::add_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
-  state_->optimizers.push_back(optimizer);
+  state_->optimizers.push_back(given(optimizer, "[accelerator] the optimizer"));
 }
 
 std::shared_ptr<detail::CountedScheduler> Accelerator::add_scheduler(
     std::shared_ptr<torch::optim::LRScheduler> scheduler) {
-  state_->schedulers.push_back(
-      std::make_shared<detail::CountedScheduler>(detail::CountedScheduler{std::move(scheduler)}));
+  state_->schedulers.push_back(std::make_shared<detail::CountedScheduler>(
+      detail::CountedScheduler{given(std::move(scheduler), "[accelerator] the scheduler")}));
   return state_->schedulers.back();
 }
 
@@ -185,6 +234,14 @@ void Accelerator::end_batch() { state_->in_batch = false; }
 bool Accelerator::sync_gradients() const { return state_->sync; }
 
 void Accelerator::backward(const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1)
+    throw UsageError("[accelerator] backward() takes a loss of one number, and was given " +
+                     (loss.defined() ? std::to_string(loss.numel()) + ": take their mean() or sum()"
+                                     : std::string("none: does the batch have labels?")));
+  if (!loss.requires_grad())
+    throw UsageError(
+        "[accelerator] the loss does not depend on anything that requires a gradient: is an adapter active "
+        "and trainable, or a parameter of the model?");
   auto& s = *state_;
   const double weight = (s.scaler ? s.scaler->scale() : 1.0) / static_cast<double>(s.accumulated) /
                         static_cast<double>(s.group->size());
@@ -267,14 +324,10 @@ void Accelerator::load_state(const fs::path& dir) {
   auto& s = *state_;
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < s.modules.size(); ++i) {
-    const auto path = dir / numbered("model", i, ".safetensors");
-    const auto file = SafetensorsFile::open(path);
-    for (const auto& [name, tensor] : tensors_of(*s.modules[i])) {
-      if (!file->contains(name) || file->tensor(name).sizes() != tensor.sizes())
-        throw FormatError("[accelerator] " + path.string() + " is not of this model: \"" + name +
-                          "\" is missing or has another shape");
-      tensor.copy_(file->tensor(name));
-    }
+    const auto file = SafetensorsFile::open(dir / numbered("model", i, ".safetensors"));
+    const auto tensors = tensors_of(*s.modules[i]);
+    check_holds(*file, tensors);
+    for (const auto& [name, tensor] : tensors) tensor.copy_(file->tensor(name));
   }
   const auto others = SafetensorsFile::open(dir / "state.safetensors");
   for (size_t i = 0; i < s.schedulers.size(); ++i) {

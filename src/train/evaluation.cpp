@@ -59,10 +59,11 @@ EvalMetrics Evaluator::evaluate(const TrainingData& data) const {
   return metrics;
 }
 
-Standing standing_of(const std::vector<TrainingStep>& log, double threshold) {
+Standing standing_of(const std::vector<TrainingStep>& log, double threshold,
+                     const std::set<int64_t>& forgotten) {
   Standing now;
   for (const auto& step : log) {
-    if (!step.eval) continue;
+    if (!step.eval || forgotten.contains(step.step)) continue;
     const double loss = step.eval->loss;
     // As transformers' EarlyStoppingCallback has it: compared with the best so far, however little that was
     // better than the one before.

@@ -1,5 +1,7 @@
 // How good a model is on data it was not trained on.
 #pragma once
+#include <set>
+
 #include "train/precision.h"
 
 namespace graft::train {
@@ -27,6 +29,8 @@ struct Standing {
   double best_loss = 0;
   int64_t no_better = 0;  ///< evaluations since one was better by more than the threshold
 };
-Standing standing_of(const std::vector<TrainingStep>& log, double threshold);
+/// `forgotten` are steps whose evaluations do not count.
+Standing standing_of(const std::vector<TrainingStep>& log, double threshold,
+                     const std::set<int64_t>& forgotten = {});
 
 }  // namespace graft::train

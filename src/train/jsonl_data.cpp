@@ -12,6 +12,7 @@
 #include "io/format/quote.h"
 #include "models/heads.h"
 #include "nn/loss.h"
+#include "support/hash.h"
 #include "support/log.h"
 #include "train/jsonl_row.h"
 
@@ -44,7 +45,28 @@ class Rows : public TrainingData {
     return together(rows);
   }
 
+  std::string fingerprint() const override {
+    std::string all = std::to_string(options_.batch_size) + " " +
+                      std::to_string(options_.pad_to_multiple_of) + " " + std::to_string(pad_) +
+                      (options_.shuffle ? " by " + std::to_string(options_.seed) : "");
+    for (const auto& each : examples_) {
+      all += hex(hash128({bytes_of(each.input_ids), bytes_of(each.token_type_ids),
+                          std::to_string(each.task_id.value_or(-1)), std::to_string(each.labels.index()),
+                          std::visit([](const auto& labels) { return bytes_of(labels); }, each.labels)}));
+    }
+    return hex(hash128({all}));
+  }
+
  private:
+  template <class T>
+  static std::string_view bytes_of(const T& value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+  template <class T>
+  static std::string_view bytes_of(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+  }
+
   /// The permutation that Accelerate's sampler draws for this seed and epoch, so that the order is that of
   /// transformers' Trainer.
   std::shared_ptr<const std::vector<int64_t>> order_of(int64_t epoch) const {

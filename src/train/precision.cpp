@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
+#include <algorithm>
+
 #include "graft/error.h"
 
 namespace graft::train {
@@ -46,6 +48,10 @@ bool LossScaler::unscale(const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> there;
   for (const auto& gradient : gradients)
     if (gradient.defined()) there.push_back(gradient);
+  if (std::any_of(there.begin(), there.end(), [](const auto& g) { return g.scalar_type() == at::kHalf; }))
+    throw UsageError(
+        "[train] with fp16 the loss is scaled for weights in float32, and some that are trained are float16: "
+        "load the model in float32 (--dtype float32)");
   bool finite = true;
   if (!there.empty()) {
     auto found = at::zeros({1}, there[0].options().dtype(at::kFloat));

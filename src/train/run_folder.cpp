@@ -10,6 +10,9 @@
 #include "io/format/atomic_file.h"
 #include "io/format/io_error.h"
 #include "io/format/json.h"
+#include "io/format/mapped_file.h"
+#include "support/counted.h"
+#include "support/hash.h"
 #include "support/log.h"
 #include "support/remove_folder.h"
 #include "train/whole_folder.h"
@@ -24,6 +27,7 @@ namespace {
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".unfinished-checkpoint-";
 constexpr const char* kState = "trainer_state.json";
+constexpr const char* kPage = "report.html";
 
 /// JSON has no number for these, which a loss or a perplexity may be: they are text there.
 constexpr const char *not_a_number = "NaN", *infinity = "Infinity", *minus_infinity = "-Infinity";
@@ -132,6 +136,12 @@ std::string wrong_state(const json& state) {
   return "";
 }
 
+std::string hash_of(const fs::path& path) {
+  const io::MappedFile file(path);
+  return hex(
+      hash128({std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size())}));
+}
+
 /// The checkpoint, if all of it is there; else why not.
 std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
   const auto not_ours = [](const std::string& what) {
@@ -146,8 +156,14 @@ std::variant<SavedRun, std::string> read(const fs::path& dir, int64_t number) {
       if (const auto size = fs::file_size(dir / name, error); error || size != bytes.get<uint64_t>())
         return name + " is missing or incomplete";
     }
+    const auto hashes = state.value("hashes", json::object());  // older versions wrote none
+    for (const auto& [name, hash] : hashes.items())
+      if (hash != hash_of(dir / name)) return name + " is damaged: it is not what was written";
     SavedRun run{dir, state.at("global_step"), {}, {state.value("base_model", ""), state.at("arguments")}};
     if (run.global_step != number) return "it says that it is of another step";
+    if (state["log_history"].size() != static_cast<size_t>(run.global_step))
+      return not_ours("has " + counted(static_cast<int64_t>(state["log_history"].size()), "step") +
+                      " in \"log_history\"");
     for (const auto& line : state.at("log_history"))
       run.log.push_back(from_json(line, state.at("max_steps")));
     return run;
@@ -226,10 +242,14 @@ void RunFolder::save(int64_t step, const std::vector<TrainingStep>& log, const R
                        {"epoch", log.empty() ? 0.0 : log.back().epoch},
                        {"base_model", identity.base},
                        {"arguments", identity.arguments},
-                       {"files", ordered_json::object()}};
-    for (const auto& entry : fs::recursive_directory_iterator(folder))
-      if (entry.is_regular_file())
-        state["files"][fs::relative(entry.path(), folder).string()] = entry.file_size();
+                       {"files", ordered_json::object()},
+                       {"hashes", ordered_json::object()}};
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (!entry.is_regular_file()) continue;
+      const auto file = fs::relative(entry.path(), folder).string();
+      state["files"][file] = entry.file_size();
+      state["hashes"][file] = hash_of(entry.path());
+    }
     state["log_history"] = ordered_json::array();
     for (const auto& each : log) state["log_history"].push_back(to_json(each));
     io::write_file_atomically(folder / kState, state.dump(1) + "\n");
@@ -244,7 +264,20 @@ void RunFolder::keep_last(int64_t limit, std::optional<int64_t> best) const {
 
 fs::path RunFolder::checkpoint(int64_t step) const { return dir_ / (kPrefix + std::to_string(step)); }
 
+std::string RunFolder::trouble_with(int64_t step) const {
+  const auto dir = checkpoint(step);
+  if (std::error_code error; !fs::exists(dir, error)) return "it is missing";
+  const auto found = read(dir, step);
+  const auto* why = std::get_if<std::string>(&found);
+  return why ? *why : "";
+}
+
 void RunFolder::begin_metrics(const std::vector<TrainingStep>& log) {
+  std::error_code error;
+  if (fs::is_directory(dir_ / kPage, error))  // now, not when all is trained
+    throw IoError("[train] " + (dir_ / kPage).string() +
+                  " is a folder, and a report is to be written there: "
+                  "move it away");
   const auto path = dir_ / "metrics.jsonl";
   std::string text;
   for (const auto& step : log) text += to_json(step).dump() + "\n";
@@ -268,8 +301,6 @@ void RunFolder::add_metrics(const TrainingStep& step) {
   if (events_) events_->add(step.step, scalars);
 }
 
-void RunFolder::write_page(const std::string& html) const {
-  io::write_file_atomically(dir_ / "report.html", html);
-}
+void RunFolder::write_page(const std::string& html) const { io::write_file_atomically(dir_ / kPage, html); }
 
 }  // namespace graft::train

@@ -1,8 +1,9 @@
 // What a run keeps in its output folder: checkpoint-N/, metrics.jsonl, runs/ for TensorBoard, report.html.
 //
 // A checkpoint is made in a folder of another name and renamed when all of it is on disk, so that whatever is
-// called checkpoint-N is whole; trainer_state.json, written last, lists the files with their sizes, so that a
-// copy of a checkpoint that is not whole is found out, too.
+// called checkpoint-N is whole; trainer_state.json, written last, lists the files with their sizes and
+// hashes, so that a copy of a checkpoint that is not whole, or a file that a power cut has left as zeros, is
+// found out, too.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -46,6 +47,8 @@ class RunFolder {
   void keep_last(int64_t limit, std::optional<int64_t> best = {}) const;
   /// Where the checkpoint of a step is.
   std::filesystem::path checkpoint(int64_t step) const;
+  /// Why that one cannot be loaded; empty: it is whole.
+  std::string trouble_with(int64_t step) const;
 
   /// Begins metrics.jsonl with the steps of `log`, and a file of events for TensorBoard in runs/.
   void begin_metrics(const std::vector<TrainingStep>& log);

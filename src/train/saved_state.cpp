@@ -28,9 +28,7 @@ void load_state(const std::filesystem::path& dir, const Subject& subject, Steppe
   restore_random_state(*SafetensorsFile::open(dir / kRandomFile), rank);
   const auto buffers = subject.unsaved();
   if (buffers.empty()) return;
-  const auto file = SafetensorsFile::open(dir / kBuffers);
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : buffers) tensor.copy_(file->tensor(name));
+  restore(buffers, *SafetensorsFile::open(dir / kBuffers));
 }
 
 }  // namespace graft::train

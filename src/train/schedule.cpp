@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "graft/error.h"
+#include "support/counted.h"
 
 namespace graft::train {
 namespace {
@@ -62,7 +63,7 @@ Schedule::Schedule(const std::string& name, double learning_rate, int64_t warmup
   if (factor_ == nullptr)
     throw UsageError("[train] lr_scheduler_type \"" + name + "\" is unknown; known: " + known);
   if (!(base_ > 0) || !std::isfinite(base_))
-    throw UsageError("[train] the learning rate must be a number above 0, got " + std::to_string(base_));
+    throw UsageError("[train] the learning rate must be a number above 0, got " + shown(base_));
   if (factor_ == polynomial && base_ <= kPolynomialEnd)
     throw UsageError("[train] the polynomial schedule ends at 1e-7: the learning rate must be above that");
   // "constant" has no warm-up in transformers, whatever warmup_steps says.
@@ -79,8 +80,8 @@ double Schedule::progress(int64_t step) const {
 }
 
 int64_t warmup_count(double warmup_steps, int64_t total_steps) {
-  if (!(warmup_steps >= 0) || !std::isfinite(warmup_steps))
-    throw UsageError("[train] warmup_steps must be at least 0");
+  if (!(warmup_steps >= 0) || warmup_steps >= kMostSteps)
+    throw UsageError("[train] warmup_steps must be a number from 0 to 2^53, got " + shown(warmup_steps));
   if (warmup_steps >= 1) return static_cast<int64_t>(warmup_steps);
   return static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * warmup_steps));
 }

@@ -27,6 +27,9 @@ class Schedule {
   int64_t warmup_, total_;
 };
 
+/// Beyond it a double does not count one by one.
+inline constexpr double kMostSteps = 9007199254740992.0;  // 2^53
+
 /// `warmup_steps` of TrainingArguments: a number of steps, or below 1 a share of all.
 int64_t warmup_count(double warmup_steps, int64_t total_steps);
 

@@ -92,12 +92,16 @@ class InParts : public Stepper {
   void backward(const at::Tensor& loss, double share, bool last) {
     const auto weight = at::full_like(loss, share);
     if (sum_) return last ? sum_->backward(loss, weight) : torch::autograd::backward({loss}, {weight});
+    std::vector<at::Tensor> asked;
+    asked.reserve(wanted_.size());
+    for (const auto& tensor : wanted_)
+      if (tensor.requires_grad()) asked.push_back(tensor);  // not what a callback has frozen
     // Not through the tensors' own accumulation, which would copy each gradient.
-    const auto found = torch::autograd::grad({loss}, wanted_, {weight}, std::nullopt,
+    const auto found = torch::autograd::grad({loss}, asked, {weight}, std::nullopt,
                                              /*create_graph=*/false, /*allow_unused=*/true);
     for (size_t k = 0; k < found.size(); ++k)
       if (found[k].defined())
-        wanted_[k].mutable_grad() = wanted_[k].grad().defined() ? wanted_[k].grad() + found[k] : found[k];
+        asked[k].mutable_grad() = asked[k].grad().defined() ? asked[k].grad() + found[k] : found[k];
   }
 
   /// A loss of 0 whose gradients are 0: that of a process without rows.

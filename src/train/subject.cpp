@@ -12,6 +12,7 @@
 #include "models/sources.h"
 #include "nn/norm.h"
 #include "nn/weighted.h"
+#include "support/given.h"
 
 namespace graft::train {
 namespace fs = std::filesystem;
@@ -29,6 +30,8 @@ bool decays_by_name(std::string_view name) {
 }
 
 namespace {
+
+constexpr const char* kConfig = "adapter_config.json";
 
 /// What belongs to LayerNorms, and to an adapter's copies of such: by their addresses.
 std::set<const c10::TensorImpl*> layer_norm_tensors(const torch::nn::Module& root) {
@@ -54,27 +57,48 @@ std::vector<Trained> with_decay(const NamedTensors& tensors, const torch::nn::Mo
   return list;
 }
 
+/// What moves in training without a gradient: those of a batch normalisation that an adapter has a copy of.
+bool is_statistic(const std::string& place) {
+  return place.ends_with(".running_mean") || place.ends_with(".running_var") ||
+         place.ends_with(".num_batches_tracked");
+}
+
+std::string quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+  return text;
+}
+
 class Adapters : public Subject {
  public:
-  explicit Adapters(std::shared_ptr<PeftModel> model) : peft_(std::move(model)) {
-    if (!tensors().empty()) return;
+  explicit Adapters(std::shared_ptr<PeftModel> model) : peft_(given(std::move(model), "[train] the model")) {
+    check_any();
+  }
+
+  void check_any() const override {
+    if (!named().empty()) return;
     for (const auto& name : peft_->active_adapters())
       if (adapters::is_arrow(peft_->peft_config(name)))
         throw UsageError("[train] the Arrow router \"" + name +
                          "\" has nothing to train: it chooses among adapters by their weights. Train these, "
                          "each by itself, and make the router again");
+    if (!peft_->adapters_enabled())
+      throw UsageError("[train] adapters are disabled: call enable_adapters() before they are trained");
+    if (const auto merged = peft_->merged_adapters(); !merged.empty())
+      throw UsageError("[train] " + quoted(merged) +
+                       " is merged into the weights: call unmerge_adapter() before it is trained");
     throw UsageError(
         "[train] no active adapter can be trained: add one, or load it with is_trainable, and make it "
         "active");
   }
 
-  std::vector<Trained> tensors() const override {
+  NamedTensors named() const override {
     const auto& active = peft_->active_adapters();
     NamedTensors all;
     for (const auto& adapter : active)
       for (const auto& [key, tensor] : peft_->trainable_tensors(adapter))
         if (tensor.requires_grad()) all.emplace_back(active.size() > 1 ? adapter + ":" + key : key, tensor);
-    return with_decay(all, *peft_);
+    return all;
   }
   std::shared_ptr<torch::nn::Module> module() const override { return peft_; }
   PreTrainedModel& model() const override { return *peft_->base_model(); }
@@ -103,16 +127,17 @@ class Adapters : public Subject {
   }
 
   /// Into the tensors that are there, so that they lie in memory as in a run that was never interrupted: some
-  /// products round by that. AdaLoRA's file has only the ranks of the moment: training continues with all of
-  /// them, which are in unsaved().
+  /// products round by that. Of some the file has only what is used in the end: AdaLoRA's ranks of the
+  /// moment, the embeddings that a prompt's encoder gives. Training continues with all of it, which is in
+  /// unsaved().
   void load_to_resume(const fs::path& dir) override {
     if (fs::exists(dir / "config.json"))
       throw UsageError(
           "[train] " + dir.string() +
           " is of a run that trained the whole model, and this one trains an adapter: resume with "
-          "--full, or begin a new run in another folder");
+          "the whole model (--full), or begin a new run in another folder");
     for (const auto& [name, from] : folders(dir))
-      if (!allocates(name) && !copy_from(from, name)) peft_->hotswap_adapter(from, name);
+      if (is_whole_in_file(name) && !copy_from(from, name)) peft_->hotswap_adapter(from, name);
   }
 
   NamedTensors unsaved() const override {
@@ -120,11 +145,9 @@ class Adapters : public Subject {
     for (const auto& item : model().named_buffers())
       if (!nn::is_wrapped_path(item.key())) all.emplace_back(item.key(), item.value());
     for (const auto& name : peft_->active_adapters()) {
-      if (!allocates(name)) continue;
-      for (const auto& [key, tensor] : peft_->trainable_tensors(name))
-        all.emplace_back(name + ":" + key, tensor);
-      for (const auto& [key, tensor] : peft_->allocation_state(name))
-        all.emplace_back(name + ":" + key, tensor);
+      const bool whole = is_whole_in_file(name);
+      for (const auto& [place, tensor] : peft_->tensors_by_place(name))
+        if (!whole || is_statistic(place)) all.emplace_back(name + ":" + place, tensor);
     }
     return all;
   }
@@ -142,6 +165,7 @@ class Adapters : public Subject {
   /// Where save() put each adapter, which must be of the same configuration.
   std::vector<std::pair<std::string, fs::path>> folders(const fs::path& dir) const {
     const auto& active = peft_->active_adapters();
+    check_same_adapters(active, dir);
     std::vector<std::pair<std::string, fs::path>> all;
     all.reserve(active.size());
     for (const auto& name : active) {
@@ -160,6 +184,36 @@ class Adapters : public Subject {
     const at::NoGradGuard no_grad;
     for (const auto& [key, tensor] : tensors) tensor.copy_(file.tensor(key));
     return true;
+  }
+
+  /// A single adapter lies in the folder itself, several in folders of their names, "default" apart.
+  static void check_same_adapters(const std::vector<std::string>& active, const fs::path& dir) {
+    std::set<std::string> saved, mine;
+    if (fs::exists(dir / kConfig)) saved.emplace("");
+    for (const auto& entry : fs::directory_iterator(dir))
+      if (fs::exists(entry.path() / kConfig)) saved.insert(entry.path().filename().string());
+    for (const auto& name : active) mine.insert(active.size() == 1 || name == "default" ? "" : name);
+    if (saved == mine) return;
+    const bool one = saved.size() == 1 && saved.contains("");
+    std::vector<std::string> names(saved.begin(), saved.end());
+    for (auto& name : names)
+      if (name.empty()) name = "default";
+    throw UsageError("[train] " + dir.string() + " is of a run that trained " +
+                     (one             ? "one adapter"
+                      : names.empty() ? "no adapter"
+                                      : "the adapters " + quoted(names)) +
+                     ", and now " + quoted(active) + (active.size() == 1 ? " is active: " : " are active: ") +
+                     "make those active that it trained, or begin a new run in another folder");
+  }
+
+  /// Whether the adapter's file has all that is trained, as it is trained.
+  bool is_whole_in_file(const std::string& name) const {
+    if (allocates(name)) return false;
+    std::set<std::string> saved;
+    for (const auto& [key, tensor] : peft_->state_dict(name)) saved.insert(key);
+    const auto trained = peft_->trainable_tensors(name);
+    return std::all_of(trained.begin(), trained.end(),
+                       [&](const auto& each) { return saved.contains(each.first); });
   }
 
   bool allocates(const std::string& name) const { return peft_->peft_config(name).peft_type() == "ADALORA"; }
@@ -187,15 +241,20 @@ class Adapters : public Subject {
 
 class WholeModel : public Subject {
  public:
-  explicit WholeModel(std::shared_ptr<PreTrainedModel> model) : model_(std::move(model)) {
-    if (tensors().empty()) throw UsageError("[train] no parameter of the model requires a gradient");
+  explicit WholeModel(std::shared_ptr<PreTrainedModel> model)
+      : model_(given(std::move(model), "[train] the model")) {
+    check_any();
   }
 
-  std::vector<Trained> tensors() const override {
+  void check_any() const override {
+    if (named().empty()) throw UsageError("[train] no parameter of the model requires a gradient");
+  }
+
+  NamedTensors named() const override {
     NamedTensors all;
     for (const auto& [name, tensor] : model_->unique_parameters())
       if (tensor.requires_grad()) all.emplace_back(name, tensor);
-    return with_decay(all, *model_);
+    return all;
   }
   std::shared_ptr<torch::nn::Module> module() const override { return model_; }
   PreTrainedModel& model() const override { return *model_; }
@@ -227,6 +286,11 @@ class WholeModel : public Subject {
 };
 
 }  // namespace
+
+std::vector<Trained> Subject::tensors() const {
+  const auto root = module();
+  return with_decay(named(), *root);
+}
 
 std::unique_ptr<Subject> train_adapters(std::shared_ptr<PeftModel> model) {
   return std::make_unique<Adapters>(std::move(model));

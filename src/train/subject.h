@@ -7,7 +7,12 @@ namespace graft::train {
 class Subject {
  public:
   virtual ~Subject() = default;
-  virtual std::vector<Trained> tensors() const = 0;
+  /// What requires a gradient now, by name.
+  virtual NamedTensors named() const = 0;
+  /// The same with what else an optimizer is told.
+  std::vector<Trained> tensors() const;
+  /// UsageError that says why, where there is nothing to train.
+  virtual void check_any() const = 0;
   virtual std::shared_ptr<torch::nn::Module> module() const = 0;
   virtual PreTrainedModel& model() const = 0;
   virtual std::function<ModelOutput(const ModelInputs&)> forward() const = 0;
@@ -20,7 +25,7 @@ class Subject {
   /// The same, where training continues with unsaved() on top of it.
   virtual void load_to_resume(const std::filesystem::path& dir) { load(dir); }
   /// What training changes and save() does not write whole: the running statistics under an adapter, the
-  /// ranks that AdaLoRA may still give back.
+  /// ranks that AdaLoRA may still give back, the encoder that a prompt is trained through.
   virtual NamedTensors unsaved() const { return {}; }
   /// Whether after_step() looks at the gradients, which then have to be in the tensors' grad.
   virtual bool wants_gradients() const { return false; }

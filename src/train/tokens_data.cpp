@@ -5,6 +5,7 @@
 #include "graft/safetensors.h"
 #include "graft/trainer.h"
 #include "io/format/quote.h"
+#include "support/hash.h"
 
 namespace graft {
 namespace {
@@ -69,6 +70,19 @@ class Tokens : public TrainingData {
     for (const auto& [to, from] : pairs)
       if (from->defined()) *to = from->select(0, index);
     return one;
+  }
+
+  /// All of the file is read for it, once a run.
+  std::string fingerprint() const override {
+    std::string all;
+    for (const auto& name : file_->names()) {
+      const auto tensor = file_->tensor(name).contiguous();
+      const std::string_view bytes(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+      std::string kind = c10::toString(tensor.scalar_type());
+      for (const auto size : tensor.sizes()) kind += " " + std::to_string(size);
+      all += hex(hash128({name, kind, bytes}));
+    }
+    return hex(hash128({all}));
   }
 
  private:

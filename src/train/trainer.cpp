@@ -8,9 +8,12 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "graft/error.h"
+#include "support/counted.h"
+#include "support/given.h"
 #include "support/log.h"
 #include "train/arguments.h"
 #include "train/base_fingerprint.h"
@@ -24,6 +27,7 @@
 #include "train/schedule.h"
 #include "train/sharded_base.h"
 #include "train/stepper.h"
+#include "train/trained_set.h"
 
 namespace graft {
 namespace {
@@ -43,6 +47,7 @@ struct Trainer::Impl {
   std::shared_ptr<const TrainingData> data;
   int64_t updates_per_epoch, max_steps;
   train::Schedule schedule;
+  train::TrainedSet trained;
   std::unique_ptr<train::Stepper> stepper;
   std::unique_ptr<train::ShardedBase> base;  // with zero_stage 3, once there is work to do
   bool gathered = false;                     // it was there, and is no more
@@ -52,20 +57,20 @@ struct Trainer::Impl {
   std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
   std::map<const c10::TensorImpl*, uint32_t> versions;  // of buffers, when all processes had the same
   std::string base_model;  // its fingerprint before the first step; only where checkpoints are written
+  std::string data_mark, eval_mark;  // of the data, once they are asked for
+  std::set<int64_t> forgotten;       // steps whose evaluations do not count
 
   Impl(std::unique_ptr<train::Subject> what, TrainingArguments arguments,
        std::shared_ptr<const TrainingData> batches)
       : subject(std::move(what)),
         args(checked(std::move(arguments), *subject)),
         group(train::processes_of(args)),
-        data(std::move(batches)),
-        updates_per_epoch((data->batches() + args.gradient_accumulation_steps - 1) /
-                          args.gradient_accumulation_steps),
-        max_steps(args.max_steps > 0 ? args.max_steps
-                                     : static_cast<int64_t>(std::ceil(
-                                           args.num_train_epochs * static_cast<double>(updates_per_epoch)))),
+        data(checked(std::move(batches))),
+        updates_per_epoch(1 + (data->batches() - 1) / args.gradient_accumulation_steps),
+        max_steps(train::count_steps(args, updates_per_epoch)),
         schedule(args.lr_scheduler_type, args.learning_rate,
                  train::warmup_count(args.warmup_steps, max_steps), max_steps),
+        trained(*subject),
         stepper(train::make_stepper(*subject, args)) {
     if (args.gradient_checkpointing) subject->model().gradient_checkpointing_enable();
   }
@@ -77,6 +82,19 @@ struct Trainer::Impl {
     // The weights come and go between regions: a program over the whole would need all of them at once.
     if (train::processes_of(given)->size() > 1) given.compile.regional = true;
     return given;
+  }
+
+  static std::shared_ptr<const TrainingData> checked(std::shared_ptr<const TrainingData> data) {
+    if (given(data, "[train] the data")->batches() < 1)
+      throw UsageError("[train] the data have no batch: batches() gives " + std::to_string(data->batches()));
+    return data;
+  }
+
+  /// As transformers' Trainer, which makes its optimizer in train(): what counts is what is active by then.
+  void find_trained() {
+    if (trained.is_of(*subject)) return;
+    trained = train::TrainedSet(*subject);
+    stepper = train::make_stepper(*subject, args);
   }
 
   /// With zero_stage 3 from now on the model has its frozen weights only while they are used. Not before the
@@ -93,10 +111,51 @@ struct Trainer::Impl {
       base_model = train::base_fingerprint(subject->model());
   }
 
-  train::RunIdentity identity() const { return {base_model, train::arguments_json(args, max_steps, *data)}; }
+  train::RunIdentity identity() {
+    if (data_mark.empty()) data_mark = train::mark_of(*data);
+    if (eval_data && eval_mark.empty()) eval_mark = train::mark_of(*eval_data);
+    return {base_model, train::arguments_json(args, max_steps, data->batches(), data_mark, eval_mark)};
+  }
+
+  /// Losses on other data cannot be compared: those that were evaluated before do not count.
+  void check_evaluations(const train::SavedRun& saved) {
+    if (!train::evaluates_on_other_data(saved.identity.arguments, identity().arguments)) return;
+    for (const auto& step : saved.log)
+      if (step.eval) forgotten.insert(step.step);
+    if (!forgotten.empty() && eval_data && group->is_main())
+      log_warning(
+          "[train] the data to evaluate on are others than in the run that is resumed: its evaluations are "
+          "not "
+          "compared with those that come");
+  }
+
+  /// The best is one that can be loaded: a checkpoint may have been removed or damaged meanwhile.
+  train::Standing standing_on_disk(const std::vector<TrainingStep>& log,
+                                   const std::optional<train::RunFolder>& folder) {
+    auto standing = standing_of(log);
+    if (!args.load_best_model_at_end || !folder) return standing;
+    while (standing.best_step && *standing.best_step != log.back().step) {
+      const auto step = *standing.best_step;
+      const auto why = folder->trouble_with(step);
+      const auto broken = at::scalar_tensor(static_cast<int64_t>(why.empty() ? 0 : 1), at::kLong);
+      group->all_reduce(broken);
+      if (broken.item<int64_t>() == 0) break;
+      if (group->is_main())
+        log_warning("[train] " + folder->checkpoint(step).string() +
+                    ", the model of the best evaluation, cannot be loaded: " + why +
+                    ". It does not count any more; the best of the others is kept");
+      forgotten.insert(step);
+      standing = standing_of(log);
+    }
+    return standing;
+  }
+
+  train::Standing standing_of(const std::vector<TrainingStep>& log) const {
+    return train::standing_of(log, args.early_stopping_threshold, forgotten);
+  }
 
   /// Continuing on another base would give an adapter that fits neither.
-  void check_identity(const train::SavedRun& saved) const {
+  void check_identity(const train::SavedRun& saved) {
     const auto now = identity();
     train::warn_of_other_arguments(saved.identity.arguments, now.arguments);
     if (!saved.identity.base.empty() && saved.identity.base != now.base)
@@ -110,15 +169,16 @@ struct Trainer::Impl {
     const int64_t epoch = step / updates_per_epoch, update = step % updates_per_epoch;
     const int64_t first = update * args.gradient_accumulation_steps;
     std::vector<ModelInputs> batches;
-    for (int64_t i = first; i < std::min(first + args.gradient_accumulation_steps, data->batches()); ++i)
+    const int64_t end = first + std::min(args.gradient_accumulation_steps, data->batches() - first);
+    for (int64_t i = first; i < end; ++i)
       batches.push_back(train::rows_of(train::ready_for(subject->model(), data->batch(epoch, i)),
                                        group->rank(), group->size()));
     return batches;
   }
 
   double epoch_after(int64_t step) const {
-    const int64_t batch =
-        std::min(((step % updates_per_epoch) + 1) * args.gradient_accumulation_steps, data->batches());
+    const int64_t first = (step % updates_per_epoch) * args.gradient_accumulation_steps;
+    const int64_t batch = first + std::min(args.gradient_accumulation_steps, data->batches() - first);
     const int64_t epochs_done = step / updates_per_epoch;
     return static_cast<double>(epochs_done) +
            static_cast<double>(batch) / static_cast<double>(data->batches());
@@ -127,6 +187,7 @@ struct Trainer::Impl {
   /// `skipped` steps before it changed nothing: the schedule does not count them.
   TrainingStep do_step(int64_t step, int64_t skipped, const TrainerState& state) {
     const auto start = Clock::now();
+    check_trained();
     TrainingStep done{.step = step + 1,
                       .max_steps = max_steps,
                       .epoch = epoch_after(step),
@@ -183,13 +244,17 @@ struct Trainer::Impl {
   }
 
   [[noreturn]] void not_finite(const std::string& what, double value, int64_t step) const {
-    throw Error("[train] the " + what + " is " + std::to_string(value) + " at step " +
-                std::to_string(step + 1) + " of " + std::to_string(max_steps) +
+    throw Error("[train] the " + what + " is " + shown(value) + " at step " + std::to_string(step + 1) +
+                " of " + std::to_string(max_steps) +
                 ". Lower the learning rate, clip gradients, or look at the batch");
   }
 
+  /// Frozen tensors are left alone; but several processes wait for everybody's gradients of all.
+  void check_trained() const { trained.check(*subject, /*may_freeze=*/group->size() == 1); }
+
   /// The loss does not always tell: on some CPUs ATen's attention makes zeros of NaN.
   void check_weights(const std::vector<TrainingStep>& log) const {
+    check_trained();
     for (const auto& each : subject->tensors())
       if (!each.tensor.isfinite().all().item<bool>())
         throw Error("[train] " + each.name + " has NaN or infinity in it at step " +
@@ -212,7 +277,9 @@ struct Trainer::Impl {
     if (resume) {
       if (const auto saved = folder->last()) {
         if (group->is_main()) check_identity(*saved);
+        check_evaluations(*saved);
         subject->load_to_resume(saved->dir);
+        trained = train::TrainedSet(*subject);
         stepper = train::make_stepper(*subject, args);  // the tensors may be others now
         train::load_state(saved->dir, *subject, *stepper, group->rank());
         log = saved->log;
@@ -221,9 +288,10 @@ struct Trainer::Impl {
                     " has no checkpoint to resume from yet: the run starts at the beginning");
       }
     } else if (folder->has_checkpoints()) {
-      throw UsageError("[train] " + args.output_dir.string() +
-                       " has checkpoints of another run: continue from them with --resume, remove them, or "
-                       "choose another folder");
+      throw UsageError(
+          "[train] " + args.output_dir.string() +
+          " has checkpoints of another run: continue from them (--resume, or train(true)), remove "
+          "them, or choose another folder");
     }
     check_same_position(log.size());
     if (group->is_main()) folder->begin_metrics(log);
@@ -309,7 +377,7 @@ struct Trainer::Impl {
         throw UsageError(
             "[train] a callback asked for an evaluation, and there is no data: see evaluate_on()");
       done.eval = evaluate(*eval_data);
-      standing = train::standing_of(log, args.early_stopping_threshold);
+      standing = standing_of(log);
       control.should_save |= args.load_best_model_at_end && standing.best_step == done.step;
       state = state_of(log, standing);
       callbacks.call(&TrainerCallback::on_evaluate, state, *done.eval);
@@ -338,21 +406,24 @@ struct Trainer::Impl {
     if (args.eval_steps > 0 && !eval_data)
       throw UsageError("[train] eval_steps are given and no data to evaluate on: see evaluate_on()");
     std::optional<train::RunFolder> folder;
+    find_trained();
+    forgotten.clear();
     auto log = prepare(folder, resume);
     all_from_first();
     share_out();
     TrainOutput out;
-    auto standing = train::standing_of(log, args.early_stopping_threshold);
+    auto standing = standing_on_disk(log, folder);
     callbacks.begin(group);
     callbacks.call(&TrainerCallback::on_train_begin, state_of(log, standing));
     callbacks.agree();
     do_steps(log, standing, folder, out);
     check_weights(log);
-    out.best_step = standing.best_step;
-    if (standing.best_step) out.best_metric = standing.best_loss;
     const bool asked = callbacks.control.should_training_stop && std::ssize(log) < max_steps;
     out.stopped_early = has_waited_enough(standing) || asked;
     group->barrier();  // the first has written all
+    standing = standing_on_disk(log, folder);
+    out.best_step = standing.best_step;
+    if (standing.best_step) out.best_metric = standing.best_loss;
     if (args.load_best_model_at_end && standing.best_step && *standing.best_step != log.back().step)
       load(folder->checkpoint(*standing.best_step));
     if (folder && group->is_main()) folder->write_page(train::to_html(train::page_of(log, *subject, args)));
@@ -399,28 +470,34 @@ Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments argum
                                    std::move(data))) {}
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer::Impl& Trainer::impl() const { return behind(impl_, "[train] this Trainer"); }
 
-TrainOutput Trainer::train(bool resume) { return impl_->train(resume); }
-EvalMetrics Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
-void Trainer::evaluate_on(std::shared_ptr<const TrainingData> data) { impl_->eval_data = std::move(data); }
-void Trainer::save_model(const std::filesystem::path& dir) const { impl_->subject->save(dir); }
+TrainOutput Trainer::train(bool resume) { return impl().train(resume); }
+EvalMetrics Trainer::evaluate(const TrainingData& data) { return impl().evaluate(data); }
+void Trainer::evaluate_on(std::shared_ptr<const TrainingData> data) {
+  impl().eval_data = std::move(data);
+  impl().eval_mark.clear();
+}
+void Trainer::save_model(const std::filesystem::path& dir) const { impl().subject->save(dir); }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
-  impl_->callbacks.add(std::move(callback));
+  impl().callbacks.add(std::move(callback));
 }
 void Trainer::on_step(std::function<void(const TrainingStep&)> callback) {
-  impl_->on_step = callback ? std::move(callback) : [](const TrainingStep&) {};
+  impl().on_step = callback ? std::move(callback) : [](const TrainingStep&) {};
 }
 void Trainer::gather_weights() {
-  if (!impl_->base) return;
-  impl_->base->gather();
-  impl_->group->barrier();  // until then the others need this process's share
-  impl_->base.reset();
-  impl_->gathered = true;
+  auto& me = impl();
+  if (!me.base) return;
+  me.base->gather();
+  me.group->barrier();  // until then the others need this process's share
+  me.base.reset();
+  me.gathered = true;
 }
 BaseMemory Trainer::base_memory() const {
-  if (!impl_->base) return {};
-  return {impl_->base->whole_bytes(), impl_->base->held_bytes(), impl_->base->peak_bytes()};
+  const auto& me = impl();
+  if (!me.base) return {};
+  return {me.base->whole_bytes(), me.base->held_bytes(), me.base->peak_bytes()};
 }
-int64_t Trainer::max_steps() const { return impl_->max_steps; }
+int64_t Trainer::max_steps() const { return impl().max_steps; }
 
 }  // namespace graft

@@ -118,12 +118,44 @@ def test_wrong_usage(train, flags):
     assert train(*flags).returncode == 2
 
 
-@pytest.mark.parametrize("flags, words", [
-    (["--learning-rate", 0], "learning rate"), (["--gradient-accumulation-steps", 0], "at least 1"), (["--max-grad-norm", -1], "max_grad_norm"),
-    (["--save-total-limit", 0], "save_total_limit"), (["--num-train-epochs", 0], "num_train_epochs"),
+@pytest.mark.parametrize("flag, values", [
+    ("--learning-rate", (0, -1, "nan", "inf")), ("--gradient-accumulation-steps", (0,)), ("--max-grad-norm", (-1, "nan")), ("--save-total-limit", (0,)),
+    ("--num-train-epochs", (0, -1, "nan", "inf")), ("--adam-beta1", (1, -0.5)), ("--adam-beta2", (1.5, "nan")), ("--adam-epsilon", (-1, "inf")),
+    ("--weight-decay", (-1,)), ("--warmup-steps", (-1,)), ("--max-length", (0, -1)), ("--pad-to-multiple-of", (0,)), ("--seed", (-1,)),
+    ("--per-device-train-batch-size", (0,)), ("--early-stopping-patience", (-1,)), ("--loraplus-lr-ratio", (0, "nan")),
 ])
-def test_arguments_that_make_no_sense(train, flags, words):
-    fails(train(*train.tokens(), *flags), 1, words)
+def test_numbers_that_make_no_sense(train, flag, values):
+    """Some were taken, and gave NaN or an adapter that nobody had trained; others were no wrong usage, and had Python's names in place of the flag's."""
+    for value in values:
+        fails(train(*train.tokens(), f"{flag}={value}"), 2, flag, "is not a number")
+    assert not train.out.exists()
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--early-stopping-threshold", 0.1], "--early-stopping-threshold is for --early-stopping-patience"),
+    (["--loraplus-lr-embedding", 0.1], "--loraplus-lr-embedding is for --loraplus-lr-ratio"),
+    (["--optim", "sgd", "--adam-beta1", 0.5], "--adam-beta1 is for --optim adamw_torch"),
+    (["--load-best-model-at-end"], "--load-best-model-at-end goes by evaluations: give --eval-steps, too"),
+    (["--early-stopping-patience", 2], "--early-stopping-patience goes by evaluations: give --eval-steps, too"),
+])
+def test_flags_that_would_change_nothing(train, flags, words):
+    fails(train(*train.tokens(), *flags), 2, words)
+
+
+def test_epochs_beyond_counting(train):
+    """Once 0 steps, exit status 0 and an adapter that nobody had trained."""
+    fails(train(*train.tokens(), "--num-train-epochs", "1e30"), 1, "num_train_epochs 1e+30 is more steps than can be counted")
+    assert not (train.out / "adapter_model.safetensors").exists()
+
+
+def test_scaled_losses_want_weights_in_float32(train):
+    fails(train("--full", "--dtype", "float16", "--fp16", "--tokens", train.models / "tokens.safetensors"), 1, "are float16", "--dtype float32")
+
+
+def test_a_report_that_cannot_be_written_is_found_before_the_work(train):
+    (train.out / "report.html").mkdir(parents=True)
+    fails(train(*train.tokens()), 1, "report.html is a folder")
+    assert not (train.out / "metrics.jsonl").exists()
 
 
 def test_a_loss_that_is_no_number_names_the_step(train):

@@ -186,7 +186,7 @@ def test_what_differs_is_said(train):  # noqa: F811
     save_file({"input_ids": torch.randint(3, 40, (7, 2, 5))}, train.folder / "seven.safetensors")
     done = train("--adapter-config", train.models / "lora.json", "--tokens", train.folder / "seven.safetensors", "--resume", "--weight-decay", 0.5)
     assert done.returncode == 0, done.stderr
-    for words in ("batches_per_epoch is 7 and was 6", "the first batch is another one", "max_steps is 7 and was 6", "weight_decay is 0.5 and was 0.0"):
+    for words in ("batches_per_epoch is 7 and was 6", "the data are not those of the run", "max_steps is 7 and was 6", "weight_decay is 0.5 and was 0.0"):
         assert words in done.stderr, done.stderr
     done = train(*train.tokens(), "--resume", "--save-steps", 3)
     assert done.returncode == 0 and "and was" not in done.stderr, done.stderr
@@ -196,24 +196,29 @@ def test_what_differs_is_said(train):  # noqa: F811
           '"r" is 4 and was 2, "target_modules" is ["v_proj"] and was ["q_proj"]')
 
 
+EVALUATED = ("--eval-data", "TOKENS", "--eval-steps", 2)
 # Each argument that makes another run, with what is said of it.
 OTHERS = {
     "learning_rate": (("--learning-rate", 0.25), "0.25 and was 5e-05"), "lr_scheduler_type": (("--lr-scheduler-type", "cosine"), '"cosine" and was "linear"'),
     "warmup_steps": (("--warmup-steps", 2), "2.0 and was 0.0"), "optim": (("--optim", "sgd"), '"sgd" and was "adamw_torch_fused"'),
     "weight_decay": (("--weight-decay", 0.5), "0.5 and was 0.0"), "max_grad_norm": (("--max-grad-norm", 3), "3.0 and was 1.0"),
     "max_steps": (("--max-steps", 5), "5 and was 6"), "gradient_accumulation_steps": (("--gradient-accumulation-steps", 2), "2 and was 1"),
-    "bf16": (("--bf16",), "true and was false"), "seed": (("--seed", 7), "7 and was 42"), "loraplus_lr_ratio": (("--loraplus-lr-ratio", 4), "4.0 and was null"), "loraplus_lr_embedding": (("--loraplus-lr-embedding", 0.5), "0.5 and was 1e-06"),
+    "bf16": (("--bf16",), "true and was false"), "seed": (("--seed", 7), "7 and was 42"), "loraplus_lr_ratio": (("--loraplus-lr-ratio", 4), "4.0 and was null"), "loraplus_lr_embedding": (("--loraplus-lr-ratio", 4, "--loraplus-lr-embedding", 0.5), "0.5 and was 1e-06"),
     "adam_beta1": (("--adam-beta1", 0.5), "0.5 and was 0.9"), "adam_beta2": (("--adam-beta2", 0.5), "0.5 and was 0.999"),
     "adam_epsilon": (("--adam-epsilon", 0.5), "0.5 and was 1e-08"), "fp16": (("--fp16",), "true and was false"),
+    "compile": (("--compile",), "true and was false"), "eval_steps": ((*EVALUATED,), "2 and was 0"),
+    "load_best_model_at_end": ((*EVALUATED, "--load-best-model-at-end"), "true and was false"),
+    "early_stopping_patience": ((*EVALUATED, "--early-stopping-patience", 2), "2 and was 0"),
+    "early_stopping_threshold": ((*EVALUATED, "--early-stopping-patience", 2, "--early-stopping-threshold", 0.5), "0.5 and was 0.0"),
 }
 
 
 def test_every_argument_that_differs_is_named(train):  # noqa: F811
     assert train(*train.tokens(), "--save-steps", 3).returncode == 0
     kept = set(json.loads((train.out / "checkpoint-6" / "trainer_state.json").read_text())["arguments"])
-    assert kept - OTHERS.keys() == {"batches_per_epoch", "first_batch"}  # of the data: test_what_differs_is_said
+    assert kept - OTHERS.keys() == {"batches_per_epoch", "data", "eval_data"}  # test_what_differs_is_said, test_other_data_are_said, test_other_evaluations_...
     for name, (flags, words) in OTHERS.items():
-        done = train(*train.tokens(), "--resume", *flags)
+        done = train(*train.tokens(), "--resume", *(train.models / "tokens.safetensors" if flag == "TOKENS" else flag for flag in flags))
         assert f"{name} is {words} in the run that is resumed" in done.stderr, done.stderr
 
 
@@ -224,6 +229,11 @@ def state_of(train, step):  # noqa: F811
 def changed(path, **fields):
     state = {key: value for key, value in (json.loads(path.read_text()) | fields).items() if value is not None}
     path.write_text(json.dumps(state))
+
+
+def zeroed(path, first):
+    """As a power cut leaves it: of the right size."""
+    path.write_bytes(path.read_bytes()[:first] + bytes(path.stat().st_size - first))
 
 
 # How a checkpoint is spoilt, and what is said of it: in words, none of them a parser's.
@@ -240,6 +250,9 @@ DAMAGE = {
     "a step": (lambda path: changed(path, log_history=[{"step": 1}]), 'has a step in "log_history" that has no "epoch"'),
     "a base": (lambda path: changed(path, base_model=5), "has values of other kinds"),
     "another step": (lambda path: changed(path, global_step=5), "it says that it is of another step"),
+    "too many steps": (lambda path: changed(path, log_history=2 * json.loads(path.read_text())["log_history"]), 'in "log_history"'),
+    "zeros": (lambda path: zeroed(path.parent / "adapter_model.safetensors", 0), "adapter_model.safetensors is damaged: it is not what was written"),
+    "zeros in numbers": (lambda path: zeroed(path.parent / "rng_state.safetensors", 2000), "rng_state.safetensors is damaged"),
 }
 
 
@@ -281,3 +294,92 @@ def test_an_adapter_and_a_whole_model_are_different_runs(train):  # noqa: F811
     shutil.rmtree(train.out)
     assert train("--full", "--tokens", train.models / "tokens.safetensors", "--save-steps", 3).returncode == 0
     fails(train(*train.tokens(), "--resume"), 1, "checkpoint-6 is of a run that trained the whole model", "--full")
+
+
+def rows(path, changed=()):
+    path.write_text("".join(json.dumps({"input_ids": [(3 * i + k + (7 if i in changed else 0)) % 37 + 3 for k in range(3 + i % 5)]}) + "\n" for i in range(24)))
+    return path
+
+
+def test_other_data_are_said(train):  # noqa: F811
+    """Not only the first batch: any row, any length, any tensor of --tokens."""
+    path = train.folder / "rows.jsonl"
+    flags = ("--adapter-config", train.models / "lora.json", "--data", path, "--per-device-train-batch-size", 2, "--save-steps", 4, "--max-steps", 8, "--resume")
+    rows(path)
+    assert train(*flags).returncode == 0
+    said = "the data are not those of the run that is resumed"
+    for more, changed_rows in (((), ()), ((), (17,)), (("--max-length", 6), ()), (("--pad-to-multiple-of", 4), ()), (("--per-device-train-batch-size", 4), ())):
+        rows(path, changed_rows)
+        done = train(*(flags if "--per" not in str(more) else [flag for flag in flags if flag not in ("--per-device-train-batch-size", 2)]), *more)
+        assert done.returncode == 0 and (said in done.stderr) == bool(more or changed_rows), (more, done.stderr)
+    shutil.rmtree(train.out)
+    ids = torch.randint(3, 40, (6, 2, 5))
+    path = train.folder / "tokens.safetensors"
+    flags = ("--adapter-config", train.models / "lora.json", "--tokens", path, "--save-steps", 3, "--resume")
+    save_file({"input_ids": ids, "labels": ids.clone(), "attention_mask": torch.ones_like(ids)}, path)
+    assert train(*flags).returncode == 0
+    mask = torch.ones_like(ids)
+    mask[4, 1, 4] = 0
+    save_file({"input_ids": ids, "labels": ids.clone(), "attention_mask": mask}, path)
+    assert said in train(*flags).stderr
+
+
+def test_other_evaluations_are_not_compared(train):  # noqa: F811
+    """Losses on the old data once decided which model was kept, and were shown as the best of a run that evaluates nothing."""
+    easy, hard = rows(train.folder / "easy.jsonl"), rows(train.folder / "hard.jsonl", range(24))
+    flags = (*train.tokens(), "--save-steps", 2, "--learning-rate", 0.05, *CONSTANT)
+    best = ("--eval-steps", 2, "--load-best-model-at-end")
+    assert train(*flags, *best, "--eval-data", easy).returncode == 0
+    shutil.rmtree(train.out / "checkpoint-6")
+    kept = {path: path.read_bytes() for path in train.out.glob("checkpoint-*/*")}
+    done = train(*flags, *best, "--eval-data", hard, "--resume")
+    assert done.returncode == 0 and "the data to evaluate on are others than in the run that is resumed" in done.stderr, done.stderr
+    assert re.search(r"step 6/6  evaluation: .*\(the best so far\)", done.stderr) and "after step 6, the model that was kept" in done.stdout, done.stdout + done.stderr
+    for path, content in kept.items():
+        path.write_bytes(content)
+    shutil.rmtree(train.out / "checkpoint-6")
+    done = train(*flags, "--resume")
+    assert done.returncode == 0 and "best evaluation" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_best_checkpoint_that_is_gone_is_said_at_once(train, how):  # noqa: F811
+    """Once the rest of the run was done, and then there was no result; the same on each further --resume."""
+    flags = (*train.tokens(), "--save-steps", 2, "--eval-data", rows(train.folder / "rows.jsonl"), "--eval-steps", 2, "--load-best-model-at-end")
+    assert train(*flags, "--max-steps", 6).returncode == 0
+    log = json.loads(state_of(train, 6).read_text())["log_history"]
+    log[1]["eval_loss"] = 0.001  # step 2 is the best
+    changed(state_of(train, 6), log_history=log)
+    if how == "missing":
+        shutil.rmtree(train.out / "checkpoint-2")
+    else:
+        zeroed(train.out / "checkpoint-2" / "adapter_model.safetensors", 200)
+    done = train(*flags, "--max-steps", 8, "--resume")
+    assert done.returncode == 0, done.stderr
+    warned = re.search(r"checkpoint-2, the model of the best evaluation, cannot be loaded: .* (missing|damaged)", done.stderr)
+    assert warned and warned.start() < done.stderr.index("step 8/8") and done.stderr.count("cannot be loaded") == 1, done.stderr
+    assert (train.out / "adapter_model.safetensors").exists() and re.search(r"after step [468], the model that was kept", done.stdout), done.stdout
+
+
+PROMPTS = {
+    "p_tuning": {"peft_type": "P_TUNING", "num_virtual_tokens": 3, "encoder_hidden_size": 8},
+    "lstm": {"peft_type": "P_TUNING", "num_virtual_tokens": 3, "encoder_hidden_size": 8, "encoder_reparameterization_type": "LSTM"},
+    "projection": {"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 3, "encoder_hidden_size": 8, "prefix_projection": True},
+    "packed": {"peft_type": "VBLORA", "r": 2, "num_vectors": 12, "vector_length": 4, "topk": 2, "target_modules": ["q_proj"], "save_only_topk_weights": True},
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_what_no_file_holds_is_resumed(train, name):  # noqa: F811
+    """A prompt is trained through an encoder that PEFT's file does not have: such a run could not be resumed."""
+    config = train.folder / "prompt.json"
+    config.write_text(json.dumps({"task_type": "CAUSAL_LM", **PROMPTS[name]}))
+    flags = ("--adapter-config", config, "--tokens", train.models / "tokens.safetensors", "--save-steps", 2, "--learning-rate", 0.01)
+    done = train(*flags)
+    assert done.returncode == 0, done.stderr
+    whole = (train.out / "adapter_model.safetensors").read_bytes()
+    for step in (4, 6):
+        shutil.rmtree(train.out / f"checkpoint-{step}")
+    done = train(*flags, "--resume")
+    assert done.returncode == 0 and "resumed after step 2 of 6" in done.stderr, done.stderr
+    assert (train.out / "adapter_model.safetensors").read_bytes() == whole

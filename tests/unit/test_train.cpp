@@ -26,7 +26,8 @@ TEST(Schedule, WarmupIsANumberOrAShare) {
   EXPECT_EQ(train::warmup_count(0, 50), 0);
   EXPECT_EQ(train::warmup_count(7, 50), 7);
   EXPECT_EQ(train::warmup_count(0.03, 50), 2);  // 1.5 rounded up
-  EXPECT_THROW(train::warmup_count(-1, 50), UsageError);
+  for (const double wrong : {-1.0, 1e300, std::nan("")})
+    EXPECT_THROW(train::warmup_count(wrong, 50), UsageError);
 }
 
 TEST(Schedule, WrongOnesAreNamed) {
@@ -52,13 +53,19 @@ TEST(Clipping, LeavesSmallGradientsAlone) {
   EXPECT_NEAR(large.norm().item<double>(), 1, 1e-5);
 }
 
+std::vector<TrainingStep> steps_up_to(int64_t last) {
+  std::vector<TrainingStep> log;
+  for (int64_t step = 1; step <= last; ++step)
+    log.push_back({.step = step, .max_steps = 9, .loss = 2.5, .grad_norm = 0.1});
+  return log;
+}
+
 TEST(RunFolder, FindsTheLastWholeCheckpoint) {
   const TempDir temp;
   const train::RunFolder folder(temp.path() / "out");
-  const std::vector<TrainingStep> log{{.step = 1, .max_steps = 9, .loss = 2.5, .grad_norm = 0.1}};
   const auto write = [](const fs::path& dir) { std::ofstream(dir / "weights") << "1234"; };
   EXPECT_FALSE(folder.last());
-  for (const int64_t step : {2, 10, 9}) folder.save(step, log, {"base", {{"seed", 1}}}, write);
+  for (const int64_t step : {2, 10, 9}) folder.save(step, steps_up_to(step), {"base", {{"seed", 1}}}, write);
   ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 10);  // by number, not by name
   EXPECT_EQ(folder.last()->log[0].loss, 2.5);
@@ -67,6 +74,13 @@ TEST(RunFolder, FindsTheLastWholeCheckpoint) {
 
   std::ofstream(temp.path() / "out" / "checkpoint-10" / "weights") << "123";
   EXPECT_EQ(folder.last()->global_step, 9);
+  // As a power cut leaves it: of the right size.
+  std::ofstream(temp.path() / "out" / "checkpoint-9" / "weights") << "1235";
+  EXPECT_EQ(folder.trouble_with(9), "weights is damaged: it is not what was written");
+  EXPECT_EQ(folder.trouble_with(2), "");
+  EXPECT_EQ(folder.trouble_with(3), "it is missing");
+  EXPECT_EQ(folder.last()->global_step, 2);
+  std::ofstream(temp.path() / "out" / "checkpoint-9" / "weights") << "1234";
   fs::create_directory(temp.path() / "out" / "checkpoint-11");
   fs::create_directory(temp.path() / "out" / "checkpoint-x");
   EXPECT_EQ(folder.last()->global_step, 9);
@@ -92,7 +106,7 @@ TEST(RunFolder, AFailedSaveLeavesNothing) {
   const TempDir temp;
   const train::RunFolder folder(temp.path());
   const train::RunIdentity run{.arguments = nlohmann::json::object()};
-  folder.save(1, {}, run, [](const fs::path&) {});
+  folder.save(1, steps_up_to(1), run, [](const fs::path&) {});
   EXPECT_THROW(folder.save(2, {}, run, [](const fs::path&) { throw IoError("the disk is full"); }), IoError);
   ASSERT_TRUE(folder.last());
   EXPECT_EQ(folder.last()->global_step, 1);

@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -72,6 +74,22 @@ std::shared_ptr<ProcessGroup> connect(const TrainFlags& flags) {
   return ProcessGroup::connect(options);
 }
 
+/// Flags that would change nothing without another one.
+void refuse_idle(const TrainFlags& flags) {
+  const auto& a = flags.arguments;
+  const auto idle = [&](std::initializer_list<const char*> names, bool works, const std::string& why) {
+    for (const char* name : names)
+      if (!works && flags.command->count(name) > 0) throw WrongUsage(std::string(name) + " " + why);
+  };
+  idle({"--early-stopping-threshold"}, a.early_stopping_patience > 0, "is for --early-stopping-patience");
+  idle({"--loraplus-lr-embedding"}, a.loraplus_lr_ratio.has_value(), "is for --loraplus-lr-ratio");
+  idle({"--adam-beta1", "--adam-beta2", "--adam-epsilon"}, a.optim.starts_with("adamw"),
+       "is for --optim adamw_torch");
+  idle({"--load-best-model-at-end", "--early-stopping-patience"},
+       a.eval_steps > 0 || (!a.load_best_model_at_end && a.early_stopping_patience == 0),
+       "goes by evaluations: give --eval-steps, too");
+}
+
 void check(const TrainFlags& flags) {
   if (const int given = !flags.adapter.empty() + !flags.adapter_config.empty() + flags.full; given != 1)
     throw WrongUsage("give one of --adapter, --adapter-config and --full: what is to be trained");
@@ -80,6 +98,7 @@ void check(const TrainFlags& flags) {
     throw WrongUsage("--save-steps is for --save-strategy steps");
   if (flags.eval_data.empty() && flags.arguments.eval_steps > 0)
     throw WrongUsage("--eval-steps needs --eval-data");
+  refuse_idle(flags);
   if (flags.eval_data.empty() && flags.eval_on_start) throw WrongUsage("--eval-on-start needs --eval-data");
   if (flags.data.empty() == flags.tokens.empty())
     throw WrongUsage("give one of --data and --tokens: what to train on");
@@ -186,34 +205,54 @@ void run(const TrainFlags& flags) {
   if (status != 0) throw Failed(status);
 }
 
+/// Numbers from `least`, or above it, and below `below`: unlike in CLI11's own checks NaN is none of them.
+CLI::Validator number(double least, bool above = false,
+                      double below = std::numeric_limits<double>::infinity()) {
+  return {[=](const std::string& text) -> std::string {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            if (is_number && (above ? value > least : value >= least) && value < below) return "";
+            const auto range = (above ? "above " : "of at least ") + shown(least) +
+                               (std::isinf(below) ? std::string() : " and below " + shown(below));
+            return text + " is not a number " + range;
+          },
+          "", ""};
+}
+
 void add_arguments(CLI::App& command, TrainingArguments& a) {
   constexpr auto group = "Training (names and defaults are transformers')";
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command.add_option(name, value, help)->group(group)->capture_default_str();
   };
   option("--max-steps", a.max_steps, "Train for N steps of the optimizer, in place of --num-train-epochs");
-  option("--num-train-epochs", a.num_train_epochs, "Go over the data so many times (with --tokens: once)");
-  option("--learning-rate", a.learning_rate, "Set the highest learning rate");
+  option("--num-train-epochs", a.num_train_epochs, "Go over the data so many times (with --tokens: once)")
+      ->check(number(0, /*above=*/true));
+  option("--learning-rate", a.learning_rate, "Set the highest learning rate")->check(number(0, true));
   option("--lr-scheduler-type", a.lr_scheduler_type, "Choose how the learning rate changes")
       ->check(CLI::IsMember({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
                              "constant_with_warmup", "inverse_sqrt"}));
   option("--warmup-steps", a.warmup_steps,
-         "Reach the highest learning rate after N steps; below 1: after this share of all steps");
+         "Reach the highest learning rate after N steps; below 1: after this share of all steps")
+      ->check(number(0));
   option("--optim", a.optim, "Choose the optimizer")
       ->check(CLI::IsMember({"adamw_torch", "adamw_torch_fused", "sgd", "adafactor"}));
-  option("--adam-beta1", a.adam_beta1, "Set AdamW's beta1");
-  option("--adam-beta2", a.adam_beta2, "Set AdamW's beta2");
-  option("--adam-epsilon", a.adam_epsilon, "Set AdamW's epsilon");
-  option("--weight-decay", a.weight_decay, "Decay weights by this; never biases and normalisations");
+  option("--adam-beta1", a.adam_beta1, "Set AdamW's beta1")->check(number(0, false, /*below=*/1));
+  option("--adam-beta2", a.adam_beta2, "Set AdamW's beta2")->check(number(0, false, 1));
+  option("--adam-epsilon", a.adam_epsilon, "Set AdamW's epsilon")->check(number(0));
+  option("--weight-decay", a.weight_decay, "Decay weights by this; never biases and normalisations")
+      ->check(number(0));
   command
       .add_option("--loraplus-lr-ratio", a.loraplus_lr_ratio,
                   "Train B so many times as fast as A, and adapters of embeddings at their own rate (LoRA+)")
+      ->check(number(0, true))
       ->group(group);
   option("--loraplus-lr-embedding", a.loraplus_lr_embedding,
-         "Set the learning rate for adapters of embeddings (LoRA+)");
-  option("--max-grad-norm", a.max_grad_norm, "Clip gradients to this norm; 0: do not clip");
+         "Set the learning rate for adapters of embeddings (LoRA+)")
+      ->check(number(0));
+  option("--max-grad-norm", a.max_grad_norm, "Clip gradients to this norm; 0: do not clip")->check(number(0));
   option("--gradient-accumulation-steps", a.gradient_accumulation_steps,
-         "Add up the gradients of N batches in each step");
+         "Add up the gradients of N batches in each step")
+      ->check(number(1));
   command
       .add_flag("--gradient-checkpointing", a.gradient_checkpointing,
                 "Compute activations again in the backward pass: less memory, more time")
@@ -226,24 +265,30 @@ void add_arguments(CLI::App& command, TrainingArguments& a) {
   option("--save-strategy", a.save_strategy,
          "Save checkpoints never, every --save-steps steps, or after each epoch")
       ->check(CLI::IsMember({"no", "steps", "epoch"}));
-  option("--save-steps", a.save_steps, "Save a checkpoint every N steps, in --output; 0: save none");
+  option("--save-steps", a.save_steps, "Save a checkpoint every N steps, in --output; 0: save none")
+      ->check(number(0));
   command.add_option("--save-total-limit", a.save_total_limit, "Keep only the last N checkpoints")
+      ->check(number(1))
       ->group(group);
-  option("--eval-steps", a.eval_steps, "Evaluate on --eval-data every N steps, too; 0: at the end only");
+  option("--eval-steps", a.eval_steps, "Evaluate on --eval-data every N steps, too; 0: at the end only")
+      ->check(number(0));
   command
       .add_flag("--load-best-model-at-end", a.load_best_model_at_end,
                 "Keep the model with the lowest loss on --eval-data")
       ->group(group);
   option("--early-stopping-patience", a.early_stopping_patience,
-         "Stop after N evaluations without a lower loss; 0: never");
+         "Stop after N evaluations without a lower loss; 0: never")
+      ->check(number(0));
   option("--early-stopping-threshold", a.early_stopping_threshold,
-         "Count a loss as lower when it is lower by this much");
+         "Count a loss as lower when it is lower by this much")
+      ->check(number(0));
   option(
       "--zero-stage", a.zero_stage,
       "Share the optimizer's state among processes (1), and the weights that are not trained (3); see graft "
       "launch")
       ->check(CLI::IsMember({0, 1, 3}));
-  option("--seed", a.seed, "Fix the random numbers: a fresh adapter, dropout, the order of the data");
+  option("--seed", a.seed, "Fix the random numbers: a fresh adapter, dropout, the order of the data")
+      ->check(number(0));
 }
 
 }  // namespace
@@ -271,10 +316,12 @@ void add_train(CLI::App& app) {
   command->add_flag("--assistant-only-loss,!--no-assistant-only-loss", flags->rows.assistant_only_loss,
                     "Learn what the assistant says in rows with messages (default), or all of it");
   command->add_flag("--skip-bad-rows", flags->rows.skip_bad_rows, "Count bad rows of --data and continue");
-  command->add_option("--max-length", flags->rows.max_length, "Cut rows of --data after N tokens");
+  command->add_option("--max-length", flags->rows.max_length, "Cut rows of --data after N tokens")
+      ->check(number(1));
   command
       ->add_option("--pad-to-multiple-of", flags->rows.pad_to_multiple_of,
                    "Round the length of batches up: fewer shapes to compile")
+      ->check(number(1))
       ->capture_default_str();
   command->add_option("--output", flags->output, "Write the adapter or the model to this folder")->required();
   command->add_option("--report", flags->report, "Write losses, times and counters to this file as JSON");
@@ -289,6 +336,7 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--per-device-train-batch-size", flags->rows.batch_size,
                    "Put N rows of --data into a batch")
+      ->check(number(1))
       ->capture_default_str()
       ->group("Training (names and defaults are transformers')");
   command
