@@ -11,6 +11,7 @@
 #include "adapters/site.h"
 #include "graft/error.h"
 #include "io/format/atomic_file.h"
+#include "support/given.h"
 #include "support/log.h"
 #include "support/memory.h"
 
@@ -38,7 +39,7 @@ constexpr const char* kAdapters = "adapters";
 
 /// A layer has one place for adapters: those of two PeftModels would add up, unseen by each other.
 std::shared_ptr<PreTrainedModel> without_adapters(std::shared_ptr<PreTrainedModel> model) {
-  if (!model) throw UsageError("[adapters] there is no model: the pointer is null");
+  given(model, "[adapters] the model");
   for (const auto& module : model->modules())
     if (const auto layer = std::dynamic_pointer_cast<nn::WeightedLayer>(module);
         layer && std::dynamic_pointer_cast<adapters::Site>(layer->wrapper()))

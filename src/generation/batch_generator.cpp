@@ -8,19 +8,18 @@
 
 #include "adapters/method.h"
 #include "generation/choice.h"
-#include "generation/proper_use.h"
+#include "generation/one_at_a_time.h"
 #include "generation/static_steps.h"
 #include "generation/stops.h"
 #include "graft/error.h"
 #include "models/architecture.h"
 #include "nn/row_cache.h"
 #include "support/counted.h"
+#include "support/given.h"
 #include "support/memory.h"
 
 namespace graft {
 using generation::AdapterModelCall;
-using generation::behind;
-using generation::given;
 using generation::last_logits;
 using generation::Runner;
 
@@ -434,12 +433,12 @@ void BatchGenerator::Impl::warm_up() {
 }
 
 BatchGenerator::BatchGenerator(std::shared_ptr<PreTrainedModel> model, const BatchOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kBatch), options.compile),
-                                   options)) {}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), "[batch] the model"), options.compile), options)) {}
 
 BatchGenerator::BatchGenerator(std::shared_ptr<PeftModel> model, const BatchOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kBatch), options.compile),
-                                   options)) {}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), "[batch] the model"), options.compile), options)) {}
 
 BatchGenerator::~BatchGenerator() = default;
 BatchGenerator::BatchGenerator(BatchGenerator&&) noexcept = default;

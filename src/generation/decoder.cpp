@@ -3,12 +3,11 @@
 
 #include "generation/assisted.h"
 #include "generation/draft.h"
-#include "generation/proper_use.h"
+#include "generation/one_at_a_time.h"
 #include "generation/static_steps.h"
+#include "support/given.h"
 
 namespace graft {
-using generation::behind;
-using generation::given;
 using generation::StaticSteps;
 
 namespace {
@@ -40,12 +39,12 @@ struct Decoder::Impl {
 };
 
 Decoder::Decoder(std::shared_ptr<PreTrainedModel> model, const CompileOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kDecoder), options), options)) {
-}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), "[generate] the model"), options), options)) {}
 
 Decoder::Decoder(std::shared_ptr<PeftModel> model, const CompileOptions& options)
-    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), kDecoder), options), options)) {
-}
+    : impl_(std::make_unique<Impl>(
+          generation::runner(given(std::move(model), "[generate] the model"), options), options)) {}
 
 Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;

@@ -8,15 +8,13 @@
 #include "generation/assisted.h"
 #include "generation/draft.h"
 #include "generation/growing_steps.h"
-#include "generation/proper_use.h"
+#include "generation/one_at_a_time.h"
 #include "generation/static_steps.h"
 #include "graft/error.h"
 #include "runtime/tensor_stamp.h"
+#include "support/given.h"
 
 namespace graft {
-using generation::behind;
-using generation::given;
-
 namespace {
 using generation::Prompt;
 
@@ -169,14 +167,14 @@ struct Session::Impl {
 };
 
 Session::Session(std::shared_ptr<PreTrainedModel> model, const std::optional<CompileOptions>& compile)
-    : impl_(std::make_unique<Impl>(
-          generation::runner(given(std::move(model), kSession), compile.value_or(CompileOptions())),
-          compile.has_value())) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), "[session] the model"),
+                                                      compile.value_or(CompileOptions())),
+                                   compile.has_value())) {}
 
 Session::Session(std::shared_ptr<PeftModel> model, const std::optional<CompileOptions>& compile)
-    : impl_(std::make_unique<Impl>(
-          generation::runner(given(std::move(model), kSession), compile.value_or(CompileOptions())),
-          compile.has_value())) {}
+    : impl_(std::make_unique<Impl>(generation::runner(given(std::move(model), "[session] the model"),
+                                                      compile.value_or(CompileOptions())),
+                                   compile.has_value())) {}
 
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
