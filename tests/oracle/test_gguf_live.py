@@ -94,7 +94,7 @@ def write_model(path, model, kind, rng, **extra):
     writer.add_vocab_size(config.vocab_size)
     writer.add_bos_token_id(0), writer.add_eos_token_id(2), writer.add_pad_token_id(1)
     for key, value in extra.items():
-        add = {str: writer.add_string, list: writer.add_array, float: writer.add_float32}.get(type(value), writer.add_uint32)
+        add = {str: writer.add_string, list: writer.add_array, bool: writer.add_bool}.get(type(value), writer.add_uint32)
         add(key.replace("__", "."), value)
     for name, tensor in model.state_dict().items():
         if config.tie_word_embeddings and name.startswith("lm_head"):

@@ -89,7 +89,14 @@ class DocumentMaker {
       fail("finds words by " + quote(*pre) + " (tokenizer.ggml.pre); known are " + known);
     }
     const bool regex = words->regex != nullptr;
-    json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", !regex}};
+    // With all fields: Python's tokenizers take no file that leaves out one of them.
+    const auto step = [](bool space, bool by_words) {
+      return json{{"type", "ByteLevel"},
+                  {"add_prefix_space", space},
+                  {"trim_offsets", true},
+                  {"use_regex", by_words}};
+    };
+    const auto bytes = step(/*space=*/false, /*by_words=*/!regex);
     if (regex) {
       const json split{{"type", "Split"},
                        {"pattern", {{"Regex", words->regex}}},
@@ -99,7 +106,7 @@ class DocumentMaker {
     } else {
       document["pre_tokenizer"] = bytes;
     }
-    document["decoder"] = {{"type", "ByteLevel"}};
+    document["decoder"] = step(/*space=*/true, /*by_words=*/true);
   }
 
   void sentencepiece(json& document) {
