@@ -2,6 +2,7 @@
 gives."""
 import json
 import random
+from contextlib import nullcontext
 
 import peft
 import pytest
@@ -87,14 +88,9 @@ class Walk:
         self.do("call", key, *[ours for ours, _ in names])
         if not sampled:
             return
-        with torch.no_grad():
-            if self.disabled and not mixed:
-                with self.model.disable_adapter():
-                    self.wanted[key] = self.model(batch["input_ids"]).logits
-            elif mixed:
-                self.wanted[key] = self.model(batch["input_ids"], adapter_names=[theirs for _, theirs in names]).logits
-            else:
-                self.wanted[key] = self.model(batch["input_ids"]).logits
+        by_row = {"adapter_names": [theirs for _, theirs in names]} if mixed else {}
+        with torch.no_grad(), self.model.disable_adapter() if self.disabled else nullcontext():
+            self.wanted[key] = self.model(batch["input_ids"], **by_row).logits
 
 
 @pytest.mark.parametrize("operations", [1000])
