@@ -134,7 +134,7 @@ ModelOutput CompiledPeftModel::operator()(const ModelInputs& inputs, const Adapt
   {
     const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
     const auto& state = *model_->state_;
-    const AdapterCall call{state.serving(given.adapter_names)};
+    const AdapterCall& call = state.serving(given);
     const auto rows = state.row_data(inputs);
     const auto prompt = state.virtual_tokens(call.adapter_names, inputs.task_ids);
     auto table = gates(inputs, call);
@@ -168,7 +168,7 @@ std::string CompiledPeftModel::explain(const ModelInputs& inputs, const AdapterC
                                        const std::string& level) const {
   const std::shared_lock<FairSharedMutex> lock(model_->state_->guard);
   const auto& state = *model_->state_;
-  const AdapterCall call{state.serving(given.adapter_names)};
+  const AdapterCall& call = state.serving(given);
   const auto table = gates(inputs, call);
   const auto parts = taking_part(table);
   auto own = adapters::without_row_data(inputs);

@@ -63,7 +63,7 @@ PeftModel::~PeftModel() = default;
 
 ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& call) {
   const Shared lock(state_->guard);
-  const auto names = state_->serving(call.adapter_names);
+  const auto& names = state_->serving(call).adapter_names;
   const auto chosen =
       names.empty() ? state_->routing->get() : state_->by_rows(names, batch_of(inputs), model_->device());
   const auto rows = state_->row_data(inputs);  // first: it checks what the prompt is given
@@ -72,17 +72,17 @@ ModelOutput PeftModel::forward(const ModelInputs& inputs, const AdapterCall& cal
 
 at::Tensor PeftModel::alora_offsets(const at::Tensor& input_ids, const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  return state_->alora_offsets(input_ids, state_->serving(call.adapter_names));
+  return state_->alora_offsets(input_ids, state_->serving(call).adapter_names);
 }
 
 std::optional<int64_t> PeftModel::vocab_size(const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  return state_->most_tokens(state_->serving(call.adapter_names), /*out=*/false);
+  return state_->most_tokens(state_->serving(call).adapter_names, /*out=*/false);
 }
 
 int64_t PeftModel::num_virtual_tokens(const AdapterCall& call) const {
   const Shared lock(state_->guard);
-  const auto* adapter = state_->prompting(state_->serving(call.adapter_names));
+  const auto* adapter = state_->prompting(state_->serving(call).adapter_names);
   return adapter ? adapter->config.integer("num_virtual_tokens") : 0;
 }
 

@@ -352,13 +352,14 @@ std::vector<std::pair<std::shared_ptr<nn::WeightedLayer>, std::shared_ptr<Site>>
   return found;
 }
 
-std::vector<std::string> PeftModel::State::serving(const std::vector<std::string>& names) const {
-  if (names.empty()) return {};
+const AdapterCall& PeftModel::State::serving(const AdapterCall& call) const {
+  if (call.adapter_names.empty()) return call;
   read_state(versions.disabled, "whether adapters are enabled");
-  if (!disabled) return names;
-  for (const auto& name : names)
+  if (!disabled) return call;
+  for (const auto& name : call.adapter_names)
     if (name != "__base__") get(name);
-  return {};
+  static const AdapterCall base;
+  return base;
 }
 
 void PeftModel::State::check_rows(const std::vector<std::string>& names, int64_t batch) const {

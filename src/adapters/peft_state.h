@@ -102,8 +102,9 @@ struct PeftModel::State {
   /// where the model's own.
   std::optional<int64_t> most_tokens(const std::vector<std::string>& names, bool out) const;
   /// UsageError unless adapters can be chosen by row, one name for each of `batch`.
-  /// The names by which a call's rows are served: none, which is the base, while adapters are disabled.
-  std::vector<std::string> serving(const std::vector<std::string>& names) const;
+  /// The call as it is served: without names, which is the base, while adapters are disabled.
+  const AdapterCall& serving(const AdapterCall& call) const;
+  const AdapterCall& serving(AdapterCall&& call) const = delete;  // what it gives may be the call itself
   void check_rows(const std::vector<std::string>& names, int64_t batch) const;
   std::shared_ptr<const adapters::Routing> by_rows(const std::vector<std::string>& names, int64_t batch,
                                                    const at::Device& device) const;
